@@ -1,8 +1,8 @@
-//! The public items of perfx-format are those of a snapshot, so that no change of them goes unnoticed: it is
-//! the changelog of the API.
+//! The public items of perfx-format equal those of a snapshot, so that every change of the API is noticed and
+//! reviewed.
 //!
-//! They are read from the pages of rustdoc, which knows what a macro makes and where an item is re-exported.
-//! Rejected: rustdoc's JSON, which needs a nightly compiler.
+//! They are read from the pages of rustdoc, which resolves macros and re-exports. Rejected: rustdoc's JSON,
+//! which needs a nightly compiler.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::support::{Stdin, root, run, skipped, target};
 
-/// What comes before a page's methods through Deref, and its traits for all types.
+/// The sections before a page's methods through Deref, and before its traits for all types.
 const SECTIONS: [&str; 6] = [
     "id=\"deref-methods",
     "id=\"trait-implementations\"",
@@ -25,7 +25,7 @@ fn elements<'a>(page: &'a str, start: &'a str, end: &'a str) -> impl Iterator<It
     page.split(start).skip(1).filter_map(move |rest| rest.split_once(end)).map(|(inside, _)| inside)
 }
 
-/// The text of a piece of a page, without what rustdoc says about folded parts of it.
+/// The text of a piece of a page, without rustdoc's remarks about folded parts.
 fn text(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
@@ -110,8 +110,8 @@ fn the_public_items_of_perfx_format_are_those_of_the_snapshot() {
     let arguments = ["--locked", "--offline", "--no-deps", "-p", "perfx-format", "--target-dir", target];
     cargo(&[&["doc"][..], &arguments].concat()).done().unwrap();
     let pages = Path::new(target).join("doc/perfx_format");
-    // The pages name the version of the compiler whose rustdoc wrote them: others print some types in other
-    // words.
+    // The pages name the version of the compiler whose rustdoc wrote them: other versions print some types
+    // differently.
     let index = fs::read_to_string(pages.join("index.html")).unwrap();
     let version = elements(&index, "data-rustdoc-version=\"", "\"").next().unwrap();
     let version = format!("rustdoc {}", version.split(' ').next().unwrap());

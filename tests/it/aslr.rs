@@ -44,7 +44,7 @@ fn perf_report_finds_the_same_functions() {
     });
 }
 
-/// Where programs and kernels have mapped something, without small addresses, which other numbers may equal.
+/// The mapped ranges of programs and kernels, without small addresses, which other numbers may equal.
 fn mapped(input: &Input<'_>) -> Vec<(u64, u64)> {
     let mut recording = input.open().unwrap();
     let mut ranges = Vec::new();
@@ -130,9 +130,9 @@ fn what_aslr_says() {
     same("aslr", "says", &place.say_all(&lines));
 }
 
-/// A type of 0x174 beside a pid of 0x4fcb looks like an address; without it, perf 6.1 crashes.
+/// Regression: a type of 0x174 next to a pid of 0x4fcb looks like an address; without it, perf 6.1 crashes.
 #[test]
-fn small_numbers_beside_each_other_are_not_taken_for_an_address() {
+fn adjacent_small_numbers_are_not_treated_as_an_address() {
     let fixture = Fixture::new("recorded/sched-stat.p61.data");
     let mut bytes = fixture.bytes();
     let mut recording = Input::Bytes(&bytes).open().unwrap();
@@ -147,7 +147,7 @@ fn small_numbers_beside_each_other_are_not_taken_for_an_address() {
         }
     }
     assert!(places.len() > 10);
-    // common_pid, behind common_type, common_flags and common_preempt_count.
+    // common_pid, after common_type, common_flags and common_preempt_count.
     places.iter().for_each(|&at| bytes[at + 4..at + 8].copy_from_slice(&0x4fcb_u32.to_le_bytes()));
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -191,7 +191,7 @@ fn late_features_lose_their_addresses_too() {
     for (feature, section) in features {
         bytes.extend(feature_record(feature, section, endian).unwrap());
     }
-    // Behind the fields, and in front of the trailer.
+    // After the fields, and before the trailer.
     let lost = [&endian.bytes_u64(1)[..], &endian.bytes_u64(1), &endian.bytes_u64(ADDRESS), &[0; 64]];
     bytes.extend(build(RecordType::LOST, 0, &lost, endian).unwrap());
     // A number that no file can have.
@@ -224,7 +224,7 @@ fn late_features_lose_their_addresses_too() {
 
 /// Only addresses were to be moved.
 #[test]
-fn what_aslr_can_not_move_is_lost() {
+fn data_that_aslr_can_not_move_is_lost() {
     let folder = temp();
     let out = folder.path().join("out.data");
     for (name, what) in [
@@ -238,9 +238,9 @@ fn what_aslr_can_not_move_is_lost() {
     }
 }
 
-/// They were left out in silence.
+/// Regression: they were dropped without a report.
 #[test]
-fn bytes_outside_all_sections_are_left_out_with_a_word() {
+fn bytes_outside_all_sections_are_dropped_with_a_report() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let bytes = [&Fixture::new("recorded/forkexec.p61.data").bytes()[..], b"anything"].concat();
@@ -252,10 +252,10 @@ fn bytes_outside_all_sections_are_left_out_with_a_word() {
     assert!(!written.windows(8).any(|window| window == b"anything"));
 }
 
-/// Parts of samples that are not known were left out without a word, because their bits in the attr were
+/// Regression: unknown parts of samples were dropped without a report, because their bits in the attr were
 /// cleared before they could be counted.
 #[test]
-fn unknown_parts_of_samples_are_left_out_with_a_word() {
+fn unknown_parts_of_samples_are_dropped_with_a_report() {
     for name in ["crafted/sample-bit25-le.data", "crafted/sample-bit25-be.data"] {
         let folder = temp();
         let out = folder.path().join("out.data");

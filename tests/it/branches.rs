@@ -1,5 +1,5 @@
-//! `perfx export autofdo`, `bolt` and `profgen`: create_llvm_prof, perf2bolt and llvm-profgen make the same
-//! profiles of their output as of the recording itself.
+//! `perfx export autofdo`, `bolt` and `profgen`: create_llvm_prof, perf2bolt and llvm-profgen compute the
+//! same profiles from their output as from the recording itself.
 //!
 //! There is no PMU here, so the branch stacks are those of a simulated run: the branches of a real program,
 //! taken by a fixed sequence of numbers.
@@ -45,7 +45,7 @@ int main(void) {
 }
 ";
 
-/// An instruction that branches: where it goes, and what follows it.
+/// An instruction that branches: its target, and the next instruction.
 #[derive(Clone, Copy, Debug)]
 struct Jump {
     kind: Kind,
@@ -91,7 +91,7 @@ fn jumps(program: &Path) -> (BTreeMap<u64, Jump>, u64) {
     (all, main)
 }
 
-/// Numbers of which each follows from the one before.
+/// Pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -102,7 +102,7 @@ impl Numbers {
 }
 
 /// The branches of a run, oldest first, with some of the kernel and of a library; each with the return
-/// addresses on the stack behind it, innermost first.
+/// addresses on the stack after it, innermost first.
 fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> Vec<(Branch, Vec<u64>)> {
     let (jumps, main) = jumps(program);
     let mut branches = Vec::new();
@@ -159,8 +159,8 @@ fn made(options: &[&str], depth: usize) -> Option<Made> {
     made_of(options, depth, false, false)
 }
 
-/// The same. With `has_library`, the processes map a library made of the same source, too, `library.so`, and
-/// each stack has branches of both. With `has_chains`, samples have call chains.
+/// Like `made`. With `has_library`, the processes map a library made of the same source, too, `library.so`,
+/// and each stack has branches of both. With `has_chains`, samples have call chains.
 fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) -> Option<Made> {
     workloads()?;
     let folder = temp();
@@ -520,7 +520,7 @@ fn call_stacks_of_branch_records_are_not_branches_that_were_taken() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_said() {
+fn unexportable_data_is_reported() {
     let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);
     fs::copy(Fixture::new("recorded/plain.p61.data").path, path("plain.data")).unwrap();
@@ -588,11 +588,11 @@ fn counted_lines(text: &str, kind: &str) -> Counts {
     text.lines().filter_map(line).collect()
 }
 
-/// How often there is something between two addresses.
+/// The number of occurrences by two addresses.
 type Counts = BTreeMap<(u64, u64), u64>;
 
-/// The branches and the code behind them in a text for llvm-profgen whose stacks consist of one branch and of
-/// one that leaves the program, where the code behind the former ends.
+/// The branches and the code after them, in a text for llvm-profgen whose stacks consist of one branch, or
+/// also of one that leaves the program, where the code after the former ends.
 fn stacks_of_one_branch(text: &str) -> (Counts, Counts) {
     let (mut branches, mut runs, mut count) = (Counts::new(), Counts::new(), 0);
     let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
@@ -650,7 +650,7 @@ fn every_branch_of_a_trace_counts() {
         assert_eq!(export("bolt", "3", &[&input]), bolt, "{name}");
         let twice = counted_lines(&export("bolt", "2", &[&input, &input]), "B");
         assert!(twice.iter().all(|(branch, count)| *count == 2 * truth[branch]), "{name}");
-        // Addresses of the other form begin with those of the file.
+        // Addresses in the other form begin with those of the file.
         let autofdo = export("autofdo", "2", &[&input]);
         let line = |line: &str| {
             let (branch, count) = line.rsplit_once(':')?;
@@ -667,7 +667,7 @@ fn every_branch_of_a_trace_counts() {
     }
 }
 
-/// The tools make profiles with the functions of the program of what a trace was counted to.
+/// The tools of compilers compute profiles with the functions of the program from counted traces.
 #[test]
 fn the_tools_of_compilers_take_the_profiles_of_a_trace() {
     let (root, folder) = (root().join("tests/data/trace"), temp());
@@ -703,7 +703,7 @@ fn the_tools_of_compilers_take_the_profiles_of_a_trace() {
 #[test]
 fn a_trace_without_its_code_is_a_loss() {
     let root = root().join("tests/data/trace");
-    // That of the program is in the file that is given, that of the kernel is not found.
+    // The program is in the given file; the kernel's code is not found.
     let (input, program) = (root.join("kernel.data"), root.join("root/opt/perfx/trace/loop"));
     let ran = perfx(args!["export", "bolt", "--foreign", input, "--binary", program]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);

@@ -1,5 +1,5 @@
 //! The page of `perfx export html` in Chromium and in Firefox, each started once: its figures are those of
-//! `export folded`; drag, search, zoom and keys work; it makes no request, and nothing in it fails.
+//! `export folded`; drag, search, zoom and keys work; it makes no request, and reports no error.
 
 mod drive;
 
@@ -55,12 +55,11 @@ const CHECKS: [(&str, Check); 20] = named![
     verdicts_are_those_of_the_gate,
 ];
 
-/// The first checks of the list use most of a browser: they are the quick ones, and in CI Firefox runs only
-/// these.
+/// The first checks cover most of a browser: they are the quick ones, and the only ones for Firefox in CI.
 const FIRST: usize = 3;
 
-/// Runs checks in one browser, because it takes longer to start than a check. The last name printed is that
-/// of the one that failed.
+/// Runs checks in one browser, because starting it takes longer than a check. The last name printed is that
+/// of the check that failed.
 fn run_checks(checks: &[(&str, Check)], browser: Option<Browser>) {
     let (Some(root), Some(browser)) = (workloads(), browser) else { return };
     for (name, check) in checks {
@@ -132,7 +131,7 @@ impl Browser {
         sums.as_str().unwrap().split(' ').map(|sum| sum.parse().unwrap()).collect()
     }
 
-    /// The rows of the table that is shown: what its cells count, or say.
+    /// The rows of the shown table: the numbers or texts of their cells.
     fn rows(&self) -> Vec<Vec<String>> {
         let rows = self.run(
             "return [...document.querySelectorAll('#panels tbody')[0].rows].map((row) => \
@@ -200,7 +199,7 @@ fn a_page_shows_what_was_counted_and_follows_pointer_and_keys(browser: &Browser,
         browser.text("shown")
     );
 
-    // The functions: what is left of a stack's last frame is its own weight.
+    // The functions: the rest of a stack after its last frame is the frame's own weight.
     let mut own = BTreeMap::<String, u64>::new();
     for (stack, count) in &lines {
         *own.entry(stack.rsplit(';').next().unwrap().to_owned()).or_default() += count;
@@ -247,7 +246,7 @@ fn a_page_shows_what_was_counted_and_follows_pointer_and_keys(browser: &Browser,
         (zoomed(), browser.run("return document.getElementById('unzoom').disabled")),
         (1, true.into())
     );
-    // The arrow keys say where they are.
+    // The arrow keys show their position.
     browser.keys(&['\u{e015}', '\u{e015}', '\u{e007}']);
     assert_eq!(zoomed(), 3);
     assert!(browser.text("flame-said").contains('%'), "{}", browser.text("flame-said"));
@@ -328,7 +327,8 @@ fn a_process_is_chosen_in_its_table(browser: &Browser, root: &Path) {
 /// A frame of several processes.
 const FRAME: &str = "[[kernel.kallsyms]]";
 
-/// The line for screen readers kept the figures of the span and process in which the frame was selected.
+/// Regression: the line for screen readers kept the figures of the span and process in which the frame was
+/// selected.
 fn the_figures_of_a_selected_frame_follow_span_and_process(browser: &Browser, root: &Path) {
     let folder = temp();
     let input = Fixture::new("recorded/buildid-default.p61.data").path;
@@ -423,7 +423,7 @@ fn stacks_begin_with_their_process_if_there_are_several(browser: &Browser, root:
         let pid = name.trim_end_matches(')').rsplit_once('(').unwrap().1;
         assert_eq!(*sum, total(&folded(&input, root, &["--pid", pid])), "{name}");
     }
-    // Below a process are its functions, not those of all.
+    // Below a process are its functions, not those of all processes.
     let shares = browser.run(
         "const box = flame.lines[1][0]; return [box.values[0], below(box).reduce((sum, kid) => sum + kid.values[0], 0)]",
     );
@@ -496,7 +496,7 @@ fn stacks_are_reshaped_and_the_address_has_what_was_chosen(browser: &Browser, ro
     select();
     press("Hide stacks with it");
     assert_eq!(browser.sums(), [total(&lines) - weight(&lines, has)]);
-    // A reload and "back" show what was chosen.
+    // A reload and "back" restore the selection.
     let address = browser.run("return location.hash");
     assert!(address.as_str().unwrap().contains("hide="), "{address}");
     browser.post("/refresh", &json!({}));
@@ -674,7 +674,7 @@ fn threads_are_below_each_other_over_time(browser: &Browser, root: &Path) {
     assert_eq!(browser.sums(), [total(&folded(&input, root, &[]))]);
 }
 
-/// A recording of so many processes of seven programs, each with one more sample than the one before it.
+/// A recording of this many processes of seven programs, each with one more sample than the previous one.
 fn of_processes(out: &Path, processes: u32) {
     let mut attr = Attr::default();
     attr.sample_type = st::IP | st::TID | st::TIME;
@@ -732,7 +732,7 @@ fn many_processes_scroll_in_the_map_and_stacks_begin_with_programs(browser: &Bro
     assert_eq!(seen, json!([40, true]));
 }
 
-/// axe-core is the reference for what a screen reader needs.
+/// axe-core is the reference for screen readers.
 fn axe_finds_nothing(browser: &Browser, root: &Path) {
     let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
     let script = "import axe_core_python as it; print(open(it.__path__[0] + '/axe.min.js').read())";
@@ -808,7 +808,7 @@ fn a_page_of_two_recordings_shows_their_difference(browser: &Browser, root: &Pat
     assert_eq!(browser.sums(), [total(&lines[0]), total(&lines[1])]);
     let rows = browser.rows();
     let number = |cell: &String| cell.parse::<f64>().unwrap();
-    // What changed by more than noise comes first.
+    // Changes above the noise come first.
     let rank = |row: &Vec<String>| ["", "noise", "changed"].iter().position(|verdict| *verdict == row[3]);
     let order: Vec<_> = rows.iter().map(|row| (rank(row).unwrap(), number(&row[2]).abs())).collect();
     assert!(order.is_sorted_by(|a, b| a >= b), "{rows:?}");
@@ -822,7 +822,8 @@ fn a_page_of_two_recordings_shows_their_difference(browser: &Browser, root: &Pat
         assert!(near(number(&row[0]), before) && near(number(&row[1]), after), "{row:?}: {before} {after}");
     }
     browser.choose("width", "0");
-    // Flames begin at the bottom: it was empty if the stacks were deeper than what is seen of them.
+    // Regression: flames begin at the bottom, which was empty if the stacks were deeper than the visible
+    // part.
     browser.post("/window/rect", &json!({ "width": 1000, "height": 420 }));
     browser.choose("view", "flame");
     let bottom = browser.run(
@@ -834,8 +835,7 @@ fn a_page_of_two_recordings_shows_their_difference(browser: &Browser, root: &Pat
     browser.post("/window/rect", &json!({ "width": 1400, "height": 1000 }));
 }
 
-/// The functions that a page says changed, or did not, are those of `diff --profile`, with the same
-/// probabilities.
+/// The page's verdicts about functions are those of `diff --profile`, with the same probabilities.
 fn verdicts_are_those_of_the_gate(browser: &Browser, root: &Path) {
     let folder = temp();
     let inputs =

@@ -1,5 +1,5 @@
 //! `inject --convert-callchain` makes the call chains that perf shows for user stacks, of recordings in any
-//! form, and leaves nothing of the stacks.
+//! form, and removes the stacks completely.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Workshop {
         self.0.path().join(name)
     }
 
-    /// A line of a shell in the folder. Unlike [`Perf::run`](crate::support::Perf::run), perf sees the files
+    /// Runs a shell line in the folder. Unlike [`Perf::run`](crate::support::Perf::run), perf sees the files
     /// of this machine: those that the programs mapped.
     fn run(&self, line: &str) -> Ran {
         let mut shell = clean("bash");
@@ -63,9 +63,9 @@ fn convert(input: &Path, output: &Path, options: &[&str]) -> Ran {
     perfx(args!["inject", "--convert-callchain", "-f", input, "-o", output].into_iter().chain(options))
 }
 
-/// Compares what perf makes with what perfx makes, a line for each sample. A few chains of either may end
-/// early. Those of perf: at the end of a function, where the slot of a register that is popped already is
-/// below the stack pointer, and in code without tables. Ours: in a vdso that is missing.
+/// Compares the output of perf and perfx, a line for each sample. A few chains of either may end early.
+/// perf's: at the end of a function, where the slot of an already popped register is below the stack pointer,
+/// and in code without tables. Ours: in a missing vdso.
 fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
     let differ: Vec<_> = theirs.iter().zip(ours).filter(|(theirs, ours)| theirs != ours).collect();
     for (theirs, ours) in &differ {
@@ -75,8 +75,8 @@ fn begin_alike(what: &str, theirs: &[String], ours: &[String]) {
     assert!(differ.len() <= 2 + ours.len() / 50, "{what}: {} of {} differ", differ.len(), ours.len());
 }
 
-/// Converts with the files of this machine. No code is missing, but that of the vdso if the kernel does not
-/// seem to be the recorded one (tests/hostile.sh foreign) and a sample hit it.
+/// Converts with the files of this machine. No code is missing, except that of the vdso if the kernel does
+/// not seem to be the recorded one (tests/hostile.sh foreign) and a sample hit it.
 fn converted(input: &Path, output: &Path) {
     let ran = convert(input, output, &["-v", "--root", "/", "--drop-unresolved"]);
     let only_vdso = ran.stderr.contains("code of 1 file") && ran.stderr.contains("[vdso]");
@@ -154,7 +154,7 @@ fn the_file_is_the_one_of_perf_inject() {
         let attrs = |name: &str| {
             let events = Recording::open(shop.path(name)).unwrap().events;
             let shown = |event: &perfx_format::Event| {
-                // perf writes the attr in the size that it knows.
+                // perf writes the attr in its own size.
                 let mut attr = *event.attr();
                 attr.size = 0;
                 format!("{attr:?}")
@@ -185,7 +185,7 @@ fn nothing_of_the_stacks_is_left() {
         before.iter_mut().zip(&after).for_each(|(before, after)| {
             let kernel = before.trim_end_matches(']');
             assert!(after.starts_with(kernel), "{before} {after}");
-            // At most, because a task without a user side has no frames behind the marker.
+            // At most, because a task without a user side has no frames after the marker.
             let user = after.split_once("0xfffffffffffffe00").unwrap().1;
             assert!(user.matches("0x").count() <= 1, "{after}");
         });
@@ -213,7 +213,7 @@ fn a_file_with_another_build_id_is_not_used() {
     assert!(line.is_some_and(|line| line.ends_with(differs)), "{}", said[1]);
 }
 
-/// A pointer to before `.eh_frame` made the offset overflow.
+/// Regression: a pointer to before `.eh_frame` made the offset overflow.
 #[test]
 fn a_search_table_with_wrong_pointers_is_not_followed() {
     let Some(work) = workloads() else { return };
@@ -236,9 +236,9 @@ fn a_search_table_with_wrong_pointers_is_not_followed() {
     }
 }
 
-/// They were left out where the callers were not found.
+/// Regression: stacks were dropped even if the callers were not found.
 #[test]
-fn stacks_are_deleted_only_where_they_were_used() {
+fn stacks_are_deleted_only_if_they_were_used() {
     let files = root().join("tests/data/foreign/arm64");
     let (input, work) = (files.join("dwarf.data"), files.to_str().unwrap());
     let folder = temp();
@@ -251,21 +251,21 @@ fn stacks_are_deleted_only_where_they_were_used() {
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("warning: not converted: "), "{}", ran.stderr);
     same_lines("no sample changed", &chains(&input), &chains(&out("kept"))).unwrap();
-    // Later, where the files are, they can be converted like the original.
+    // Later, with the files, they can be converted like the original.
     let options = ["-q", "--foreign", "--root", work];
     convert(&out("kept"), &out("late"), &options).done().unwrap();
     convert(&input, &out("at-once"), &options).done().unwrap();
     let read = |name: &str| fs::read(out(name)).unwrap();
     same_bytes("converted late and at once", &read("late"), &read("at-once")).unwrap();
     assert!(has_stacks(&out("kept")) && !has_stacks(&out("late")));
-    // Nobody can go back in a pipe: its events keep the fields of stacks, and its samples have none.
+    // A pipe can't be rewritten: its events keep the fields of stacks, and its samples have none.
     let piped = args!["inject", "--convert-callchain", "--foreign", "--root", work, input, "-o", "-"];
     fs::write(out("piped"), perfx(piped).done().unwrap().stdout).unwrap();
     assert!(has_stacks(&out("piped")));
     same_lines("piped and at once", &chains(&out("piped")), &chains(&out("at-once"))).unwrap();
 }
 
-/// What such registers take is not known, and so is where the stack is.
+/// The size of such registers is unknown, and so is the position of the stack.
 #[test]
 fn registers_of_an_unknown_abi_stay_or_are_counted() {
     let folder = temp();
@@ -296,7 +296,7 @@ fn registers_of_an_unknown_abi_stay_or_are_counted() {
     assert_eq!(chains(&out).len(), 1);
 }
 
-/// A recording of x86-64 with one sample of these parts behind `time`, all 8 bytes, of an event that also
+/// A recording of x86-64 with one sample of these parts after `time`, all 8 bytes, of an event that also
 /// records `more`.
 fn sample_with_stack(path: &Path, more: u64, words: &[u64]) {
     let mut attr = Attr::default();
@@ -335,8 +335,8 @@ fn a_call_chain_that_ends_where_no_table_fits_the_stack_is_a_loss() {
     assert_eq!(shown.text().split_whitespace().collect::<Vec<_>>(), ["5000", "6000"]);
 }
 
-/// Commands that complete call chains failed: they could not leave such registers out before what follows
-/// them.
+/// Regression: commands that complete call chains failed, because they could not drop such registers before
+/// the parts after them.
 #[test]
 fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains() {
     let folder = temp();
@@ -404,14 +404,14 @@ fn another_architecture_is_refused() {
     let ran = convert(&input, &out, &[]);
     assert_eq!((ran.code, out.exists()), (Some(1), false), "{}", ran.stderr);
     assert!(ran.stderr.contains("in.data: user stacks of ppc64l can't be unwound"), "{}", ran.stderr);
-    // Readers show the innermost frames, and said that they had converted the stacks.
+    // Regression: readers show only the innermost frames, and reported that they had converted the stacks.
     let ran = perfx(args!["view", "--foreign", input]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("perfx: converted no user stack into a call chain\n"), "{}", ran.stderr);
 }
 
 #[test]
-fn build_ids_are_those_of_what_the_call_chains_hit() {
+fn call_chains_determine_the_build_ids() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let known = "b0 /tmp/perfx-data/work/burn_nofp,b1 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";

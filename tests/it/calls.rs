@@ -14,7 +14,7 @@ use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{Ran, perfs, perfx, root, temp};
 
-/// A folder with the programs of the recordings, of which `loop` has symbols.
+/// A folder with the programs of the recordings; `loop` has symbols.
 pub(crate) fn named_root() -> tempfile::TempDir {
     let folder = temp();
     let programs = folder.path().join("opt/perfx/trace");
@@ -31,7 +31,7 @@ pub(crate) fn data(name: &str) -> PathBuf {
     root().join("tests/data/trace").join(name).with_extension("data")
 }
 
-/// What `list functions --itrace` lists.
+/// The output of `list functions --itrace`.
 fn list(name: &str, programs: &Path, more: &[&str]) -> (Ran, Vec<Json>) {
     let args = args!["list", "functions", "--itrace", "--json", "--foreign", "--root", programs, data(name)];
     let ran = perfx([&args[..], &more.iter().map(Into::into).collect::<Vec<_>>()].concat());
@@ -87,8 +87,8 @@ fn truth(name: &str) -> Vec<Taken> {
         .collect()
 }
 
-/// How often each function was called: by a call, by a jump to its start from another function, and by
-/// whatever else leads to its start, such as the kernel, which calls handlers of signals.
+/// The number of calls of each function: by a call, by a jump to its start from another function, and in
+/// other ways, such as by the kernel, which calls handlers of signals.
 fn true_calls(name: &str, functions: &Functions) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for Taken { from, to, kind } in truth(name).iter().filter(|taken| taken.to > 0) {
@@ -129,7 +129,7 @@ fn the_calls_of_each_function_are_those_of_the_truth() {
     }
 }
 
-/// A function that has not returned: its start, where it was called from, and when.
+/// A function that has not returned: its start, its call, and the time.
 struct Open {
     function: String,
     from: u64,
@@ -163,7 +163,7 @@ fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
                 *sums.entry(function).or_default() += time - since;
             }
         } else {
-            // ptmake.py lets an instruction return that a signal comes in front of.
+            // ptmake.py lets an instruction return that is preceded by a signal.
             unknown.extend(open.drain(..).map(|open| open.function));
         }
     }
@@ -183,7 +183,7 @@ fn the_times_of_functions_are_those_between_the_calls_and_returns_of_perf() {
             let options = ["--itrace=cr", "--ns", "-F", "tid,time,flags,ip,addr"];
             let script = perf.script(&data(name), folder.path(), &options).text();
             let expected = times(&script, &functions);
-            // A function that others jump to is also called without a call.
+            // A function that is the target of jumps is also called without a call.
             let jumped: BTreeSet<String> = truth(name)
                 .iter()
                 .filter(|taken| taken.kind.starts_with("jmp") && functions.at(taken.to).1 == taken.to)
@@ -201,7 +201,7 @@ fn the_times_of_functions_are_those_between_the_calls_and_returns_of_perf() {
     }
 }
 
-/// When, the names of the stack, innermost first, and how long it lasts, ns.
+/// The time, the names of the stack, innermost first, and the duration, ns.
 pub(crate) type Change = (u64, Vec<String>, u64);
 
 /// The samples of each thread of a profile.
@@ -256,13 +256,13 @@ fn a_profile_has_a_sample_at_each_change_which_lasts_until_the_next() {
         for thread in changes(&profile) {
             for pair in thread.windows(2) {
                 let ((time, stack, weight), (next, ..)) = (&pair[0], &pair[1]);
-                // Between two pieces of a trace there is nothing.
+                // Nothing is known between two pieces of a trace.
                 if let Some(function) = stack.first() {
                     assert_eq!(time + weight, *next, "{name}");
                     *own.entry(function.clone()).or_default() += weight;
                 }
             }
-            // Behind the last one there is nothing.
+            // Nothing is known after the last one.
             assert_eq!(
                 thread.last().map(|(_, stack, weight)| (stack.len(), *weight)),
                 Some((0, 0)),
@@ -289,7 +289,7 @@ fn a_window_has_the_calls_in_it_and_parts_of_those_that_cross_its_ends() {
     let whole = all(&[]);
     let windows = ["1.000001,1.000003", "1.000003,1.000005", ",1.000001", "1.000005,"];
     let parts = windows.map(|window| all(&["--time", window]));
-    // How fast the core was is known less exactly in a part of a trace: times inside of the last one differ
+    // The speed of the core is known less exactly in a part of a trace: times inside of the last one differ
     // by 1 ns.
     assert_eq!([0, 1, 2].map(|part| sum(&parts[part], "self_ns")), [2000, 2000, 1000]);
     let mut calls: BTreeMap<String, u64> = BTreeMap::new();
@@ -297,7 +297,7 @@ fn a_window_has_the_calls_in_it_and_parts_of_those_that_cross_its_ends() {
         *calls.entry(function).or_default() += count;
     }
     assert_eq!(calls, column(&whole, "calls"));
-    // Of functions that the window does not see to the end, the callers are those that are returned to.
+    // For functions that continue after the window, the callers are known from returns.
     let both = all(&["--around", "1.000003,2us"]);
     assert_eq!(sum(&both, "self_ns"), 2201);
 }
@@ -345,7 +345,7 @@ fn functions_of_a_trace_are_listed_in_columns() {
 }
 
 #[test]
-fn what_has_no_calls_is_refused() {
+fn recordings_without_calls_are_refused() {
     let samples = root().join("tests/data/recorded/fp.p61.data");
     let ran = perfx(args!["list", "functions", "--itrace", samples]);
     assert_eq!(ran.code, Some(1));

@@ -1,5 +1,5 @@
-//! The program behaves like other Unix tools: where input comes from and output goes, what is never
-//! overwritten, and that a failure leaves nothing.
+//! The program behaves like other Unix tools: sources of input and destinations of output, files that are
+//! never overwritten, and nothing left after a failure.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -93,7 +93,7 @@ fn the_input_is_positional_or_minus_i_or_perf_data() {
     }
 }
 
-/// `--no-files` did not say whose files, nor `--seed` that it is a secret.
+/// Regression: `--no-files` did not name the machine, nor `--seed` that it is a secret.
 #[test]
 fn old_names_of_options_still_work() {
     let folder = place();
@@ -237,7 +237,7 @@ fn without_a_file_the_output_is_pipe_data_on_standard_output() {
 }
 
 #[test]
-fn an_existing_output_is_left_alone_without_minus_f() {
+fn an_existing_output_is_not_overwritten_without_minus_f() {
     let folder = place();
     fs::write(folder.path().join("out.data"), "mine").unwrap();
     for line in ["copy -o out.data", "inject -b -o out.data", "run -p build-ids -o out.data"] {
@@ -262,9 +262,9 @@ fn an_existing_output_is_left_alone_without_minus_f() {
     assert!(read(&folder, "out.data") == read(&folder, "perf.data"));
 }
 
-/// It was replaced silently, although `-f` was not given.
+/// Regression: it was replaced without a report, although `-f` was not given.
 #[test]
-fn an_output_that_comes_into_being_meanwhile_is_left_alone() {
+fn an_output_created_meanwhile_is_not_overwritten() {
     for line in ["copy from -o new", "export csv from -o tables"] {
         let mut waiting = Waiting::new("", line);
         let at = |name: &str| waiting.folder.path().join(name);
@@ -303,7 +303,7 @@ fn of_several_writers_of_one_name_one_wins_and_the_others_say_so() {
             let writers: Vec<_> = names.iter().map(writer).collect();
             let pipe = Fixture::new(PIPE).bytes();
             let open = |name| File::options().write(true).open(folder.path().join(name)).unwrap();
-            // All of them wait when the first gets its input.
+            // All of them wait when the first one gets its input.
             let mut fifos: Vec<_> = names.iter().map(open).collect();
             fifos.iter_mut().for_each(|fifo| fifo.write_all(&pipe).unwrap());
             drop(fifos);
@@ -319,7 +319,7 @@ fn of_several_writers_of_one_name_one_wins_and_the_others_say_so() {
 
 /// Like cp; perfx used to replace the link.
 #[test]
-fn a_link_that_leads_nowhere_is_no_output() {
+fn a_dangling_link_is_not_an_output() {
     let folder = place();
     let at = |name: &str| folder.path().join(name);
     symlink("nowhere", at("link")).unwrap();
@@ -458,7 +458,7 @@ fn a_failure_leaves_nothing_behind_and_an_old_output_as_it_was() {
                 [(&["copy"][..], None), (&["copy"], Some("old")), (&["inject", "-b"], Some("old"))]
             {
                 if command[0] == "copy" && name.contains("z-corrupt") {
-                    // Nobody requested that the contents be checked.
+                    // The contents were not to be checked.
                     continue;
                 }
                 let folder = temp();
@@ -566,7 +566,7 @@ fn a_closed_pipe_ends_it_quietly() {
 }
 
 #[test]
-fn a_backup_keeps_what_was_there_as_perf_does() {
+fn a_backup_keeps_the_old_output_like_perf() {
     let folder = place_with(&[("perf.data", PLAIN), ("other.data", "recorded/fp.p61.data")]);
     let names = || everything(folder.path()).into_keys().collect::<Vec<_>>();
     // There is no file to keep.
@@ -653,7 +653,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Starts a command that reads `from`; `prefix` is what a shell executes before it becomes perfx.
+    /// Starts a command that reads `from`; `prefix` is executed by a shell before it becomes perfx.
     fn new(prefix: &str, line: &str) -> Waiting {
         let folder = temp();
         fifo(&folder.path().join("from"));
@@ -757,7 +757,7 @@ fn exit_codes_are_done_failed_misunderstood_lossy() {
 }
 
 #[test]
-fn quiet_says_only_what_is_lost() {
+fn quiet_reports_only_losses() {
     let folder = place();
     let cut = quoted("recorded/pipe-cut.p61.data");
     assert_eq!(perfx(&folder, "copy -q -o a").stderr, "");
@@ -849,7 +849,7 @@ fn nothing_of_this_machine_gets_into_an_output(tier: Tier) {
 
 /// `perfx sort <(…) -o out`: the input was searched under a name that no folder has.
 #[test]
-fn what_has_no_name_on_disk_can_be_read() {
+fn files_without_a_name_can_be_read() {
     let folder = place();
     let bytes = read(&folder, "perf.data");
     for line in ["copy /dev/stdin -o a", "sort /dev/stdin -o b", "join perf.data /dev/stdin -o c"] {
@@ -859,7 +859,7 @@ fn what_has_no_name_on_disk_can_be_read() {
     assert!(read(&folder, "a") == bytes);
 }
 
-/// SIGXFSZ ended it and left its temporary file.
+/// Regression: SIGXFSZ ended it and left its temporary file.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let folder = place();
@@ -915,9 +915,9 @@ fn a_thread_that_can_not_be_started_is_an_error_and_no_panic() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// It was "invalid digit found in string".
+/// Regression: the message was "invalid digit found in string".
 #[test]
-fn a_wrong_number_of_threads_is_told_what_is_allowed() {
+fn a_wrong_number_of_threads_is_answered_with_the_limits() {
     let folder = place();
     for number in ["x", "-1", "1025", "1.5"] {
         let ran = perfx(&folder, &format!("stats -@ {number}"));
@@ -928,7 +928,7 @@ fn a_wrong_number_of_threads_is_told_what_is_allowed() {
 }
 
 #[test]
-fn a_second_input_is_taken_for_the_output_unless_recordings_are_changed_in_place() {
+fn a_second_argument_is_the_output_unless_recordings_are_changed_in_place() {
     let folder = place();
     for line in ["compress perf.data small.data", "inject -b perf.data small.data"] {
         let ran = perfx(&folder, line);
@@ -938,7 +938,8 @@ fn a_second_input_is_taken_for_the_output_unless_recordings_are_changed_in_place
     }
 }
 
-/// Tips were dangerous for beginners: `--in-place` was suggested for `--itrace`, `-- -k` for `-k`.
+/// Regression: tips were dangerous for beginners: `--in-place` was suggested for `--itrace`, `-- -k` for
+/// `-k`.
 #[test]
 fn a_tip_never_leads_to_an_option_of_another_meaning() {
     let folder = place();
@@ -992,7 +993,7 @@ fn options_may_be_repeated_and_shared_ones_stand_anywhere() {
     }
 }
 
-/// Reads the front of what perfx writes to standard output, truncates its input, and reads the rest.
+/// Reads the front of perfx's standard output, truncates the input, and reads the rest.
 fn cut_short_while_writing(line: &str) -> (Option<i32>, String) {
     let folder = temp();
     // The input is the last word.
@@ -1130,7 +1131,7 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
     assert_eq!(names, ["other", "perf.data"]);
 }
 
-/// A file was made beside the link, in a folder of the kernel's.
+/// Regression: a file was made beside the link, in a folder of the kernel.
 #[test]
 fn every_output_can_be_an_open_file() {
     let folder = place();
@@ -1153,7 +1154,7 @@ fn every_output_can_be_an_open_file() {
 
 /// "Bad magic" for a recording that only has to be decompressed.
 #[test]
-fn a_file_compressed_as_a_whole_is_called_that() {
+fn a_file_compressed_as_a_whole_is_recognised() {
     let folder = temp();
     let path = folder.path().join("perf.data.z");
     for (magic, what) in [
@@ -1175,7 +1176,7 @@ fn an_unknown_field_is_answered_by_a_list_of_all() {
     assert!(ran.stderr.contains("unknown field `foo`; available: comm, pid, tid, cpu"), "{}", ran.stderr);
 }
 
-/// "No such file or directory (os error 2)", and nothing else.
+/// Regression: the message was only "No such file or directory (os error 2)".
 #[test]
 fn an_error_of_dir_names_the_folder() {
     let folder = temp();
@@ -1220,9 +1221,9 @@ fn doctor_has_one_way_out_of_a_newer_attr() {
     }
 }
 
-/// It was called an unrecognized subcommand, and nothing else.
+/// Regression: the message was only "unrecognized subcommand".
 #[test]
-fn a_recording_that_is_not_there_is_not_only_an_unknown_command() {
+fn a_missing_recording_is_not_reported_as_an_unknown_command_only() {
     let folder = place_with(&[("perf.data", "recorded/fp.p61.data")]);
     for missing in ["perf.daat", "elsewhere/perf"] {
         let ran = perfx(&folder, missing);
@@ -1252,9 +1253,9 @@ fn the_first_page_fits_a_terminal_and_its_commands_work() {
     assert!(all.contains("Cut and join:"));
 }
 
-/// Each of these was refused without a word about what to type instead, or with a wrong one.
+/// Regression: these were refused without advice, or with wrong advice.
 #[test]
-fn a_command_line_that_is_not_right_is_answered_by_what_to_type() {
+fn a_wrong_command_line_is_answered_with_the_right_one() {
     let folder = place_with(&[("in.data", "recorded/fp.p61.data")]);
     let pipe = Fixture::new(PIPE).bytes();
     let mut wrong = Vec::new();

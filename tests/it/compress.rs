@@ -147,9 +147,9 @@ fn a_sample_with_aux_data_stays_in_clear() {
     }
 }
 
-tiers!(what_was_compressed_comes_back_byte_by_byte);
+tiers!(decompress_restores_every_byte);
 /// Decompressing restores the same bytes, with every option and in both forms.
-fn what_was_compressed_comes_back_byte_by_byte(tier: Tier) {
+fn decompress_restores_every_byte(tier: Tier) {
     let fixtures: Vec<_> =
         tier.of(all()).into_iter().filter(|fixture| fixture.form != Form::Directory).collect();
     let compared = AtomicUsize::new(0);
@@ -342,7 +342,7 @@ fn salvage_loses_one_frame_of_many() {
     let hit = pieces[pieces.len() / 2];
     let held = zstd::bulk::decompress(piece(hit, contents.order), 1 << 20).unwrap();
     let mut damaged = small.clone();
-    // Its magic number, so that nothing of it can be read.
+    // Its magic number, so that it is completely unreadable.
     damaged[contents.data.start + hit.at + 8] ^= 1;
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -478,9 +478,9 @@ fn it_is_the_last_pass_of_any_chain() {
     assert!(ran.code == Some(2) && ran.stderr.contains("must be the last one"), "{}", ran.stderr);
 }
 
-/// Found by fuzzing: a file without records and features, which every reader takes for an unfinished one.
+/// Found by fuzzing: every reader treats a file without records and features as an unfinished one.
 #[test]
-fn where_nothing_is_left_nothing_is_written() {
+fn no_output_without_remaining_records() {
     let folder = temp();
     let (input, out) =
         (root().join("tests/fuzz/corpus/decompress/nothing-is-left"), folder.path().join("out"));
@@ -546,10 +546,10 @@ fn levels_make_it_smaller(tier: Tier) {
     );
 }
 
-tiers!(what_can_be_copied_can_be_compressed);
+tiers!(every_copyable_recording_is_compressible);
 /// Every recording that can be copied can be compressed, including records of invalid kinds and sizes, unless
 /// a COMPRESSED record cannot be expanded.
-fn what_can_be_copied_can_be_compressed(tier: Tier) {
+fn every_copyable_recording_is_compressible(tier: Tier) {
     // Copied as a pipe, its HEADER_FEATURE stays; compressed into a file, the parts that no perf can read are
     // dropped.
     let is_fit = |fixture: &Fixture| !fixture.name.contains("pipe-feature-short");
@@ -584,9 +584,9 @@ fn what_can_be_copied_can_be_compressed(tier: Tier) {
     });
 }
 
-tiers!(frames_are_the_same_from_a_file_and_from_a_pipe);
-/// The way in which the input arrives makes no difference.
-fn frames_are_the_same_from_a_file_and_from_a_pipe(tier: Tier) {
+tiers!(frames_are_the_same_for_files_and_pipes);
+/// The source of the input makes no difference.
+fn frames_are_the_same_for_files_and_pipes(tier: Tier) {
     let file = long(tier);
     let pipe = {
         let folder = temp();
@@ -610,9 +610,9 @@ fn frames_are_the_same_from_a_file_and_from_a_pipe(tier: Tier) {
 }
 
 /// A COMPRESSED record inside another one: perf shows some of their records twice and others not at all, so
-/// no writer can have meant it.
+/// no writer can have intended it.
 #[test]
-fn what_is_compressed_twice_is_refused_and_recovered() {
+fn nested_compression_is_refused_and_recovered() {
     let place = Place::new(&[("nested.data", "crafted/z-nested-le.data")]);
     for command in ["compress", "decompress", "reindex"] {
         let said = place.say(&format!("{command} nested.data -o out.data"));
@@ -633,10 +633,10 @@ fn script(perf: &Perf, path: &Path) -> Option<Vec<String>> {
     (ran.code == Some(0)).then(|| text.lines().map(str::to_owned).collect())
 }
 
-tiers!(what_perf_compresses_now_can_be_opened_and_compressed_again);
-/// Recordings made now by every installed perf: each perf shows the same for them compressed and
+tiers!(new_compressed_recordings_of_perf_can_be_converted_both_ways);
+/// New recordings made by every installed perf: each perf shows the same for them compressed and
 /// decompressed. If nothing can be recorded (a container without perf_event_open), the test says so.
-fn what_perf_compresses_now_can_be_opened_and_compressed_again(tier: Tier) {
+fn new_compressed_recordings_of_perf_can_be_converted_both_ways(tier: Tier) {
     let Some(work) = workloads() else { return };
     let crew = work.join("tmp/perfx-data/work/crew");
     let readers = perfs(&["perf", "perf-new"]);
@@ -741,7 +741,7 @@ fn rounds_are_compressed_where_they_are_dense() {
     assert!(changed("decompress", &[], &small) == plain);
 }
 
-/// Rounds after every few records, as perf record writes them when there is little activity.
+/// A round after every few records, as perf record writes them when there is little activity.
 fn long_of_rounds() -> Vec<u8> {
     let fixture = Fixture::new("recorded/plain.p61.data");
     fixture.with_data(|data| {

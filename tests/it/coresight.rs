@@ -19,13 +19,13 @@ use crate::intel_pt::rewrite;
 use crate::itrace::{events, samples};
 use crate::support::{Stdin, perf, perfs, perfx, root, same_lines, temp};
 
-/// From where to where; `-` where tracing begins or ends.
+/// Source and target; `-` where tracing begins or ends.
 type Branch = (String, String);
 
-/// perf cannot be asked about the others: it does not look for a vmlinux below --symfs (etm-kernel), ends at
-/// the last timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes on after an overflow
-/// at the next synchronization only (etm-overflow), and omits a branch if nothing was executed between it and
-/// an interrupt (etm-interrupt, etm-threads).
+/// The recordings that perf can check. For the others, it does not look for a vmlinux below --symfs
+/// (etm-kernel), ends at the last timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes
+/// on after an overflow at the next synchronization only (etm-overflow), and omits a branch if nothing was
+/// executed between it and an interrupt (etm-interrupt, etm-threads).
 const NAMES: [&str; 9] = [
     "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-context", "etm-speculation", "etm-ids",
     "etm-cut",
@@ -59,7 +59,7 @@ fn perf_decodes_each_recording_to_its_truth() {
             // perf does not show the last line, which is that the program ended.
             assert!(truth.pop().is_some_and(|(_, to)| to == "-"), "{name}");
             if name == "etm-cut" {
-                // The truth goes on behind the cut, where perf ends tracing.
+                // The truth continues after the cut, where perf ends tracing.
                 decoded.truncate(500);
                 truth.truncate(500);
             }
@@ -69,7 +69,7 @@ fn perf_decodes_each_recording_to_its_truth() {
     }
 }
 
-/// A folder with a name of a given length that leads to another one.
+/// A folder with a name of a given length that links to another one.
 struct Alias(PathBuf);
 
 impl Drop for Alias {
@@ -79,7 +79,7 @@ impl Drop for Alias {
 }
 
 impl Alias {
-    /// One of the length of [`PLACE`] that leads to the programs, for a test.
+    /// An alias of the length of [`PLACE`] that links to the programs, for a test.
     fn of_programs(test: u32) -> Alias {
         let alias = Alias(format!("/tmp/etm{:08}", std::process::id() * 10 % 100_000_000 + test).into());
         assert_eq!(alias.0.as_os_str().len(), PLACE.len());
@@ -87,7 +87,7 @@ impl Alias {
         alias
     }
 
-    /// Writes a recording whose programs are there.
+    /// Writes a recording with its programs at the alias.
     fn move_programs(&self, name: &str, to: &Path) {
         let mut bytes = fs::read(root().join("tests/data/trace").join(name).with_extension("data")).unwrap();
         let moved = self.0.as_os_str().as_encoded_bytes();
@@ -99,11 +99,11 @@ impl Alias {
     }
 }
 
-/// Where the programs are in the recordings.
+/// The folder of the programs in the recordings.
 const PLACE: &str = "/opt/perfx/trace";
 
-/// `perf inject` looks for code at the paths in the recording only, so that these become others of the same
-/// length.
+/// `perf inject` searches for code only at the paths in the recording, so these are replaced by others of the
+/// same length.
 #[test]
 fn inject_makes_the_samples_of_perf() {
     let Some(perf) = perf("perf-new") else { return };
@@ -133,9 +133,10 @@ fn aux_with(record: &Record<'_>, change: impl Fn(Aux) -> Aux) -> Option<Vec<u8>>
     Some(bytes)
 }
 
-/// Its offset is where it ends, so that it was taken for one that nothing is told of, and decoded as frames.
+/// Regression: the offset of a snapshot is its end, so it was treated as data without a record, and decoded
+/// as frames.
 #[test]
-fn a_snapshot_is_told_by_its_end() {
+fn a_snapshot_is_identified_by_the_offset_of_its_end() {
     let (folder, place) = (temp(), root().join("tests/data/trace"));
     let snapshot = folder.path().join("snapshot.data");
     for (name, more) in [("etm-raw", 0), ("etm-raw", 1 << 20), ("etm-ete", 0), ("etm-user", 0)] {
@@ -172,9 +173,9 @@ fn a_snapshot_is_told_by_its_end() {
     }
 }
 
-/// Records of the same data made the time grow by their number times its size.
+/// Regression: the time grew with the number of records of the same data times its size.
 #[test]
-fn aux_data_that_several_records_tell_of_is_decoded_once() {
+fn aux_data_of_several_records_is_decoded_once() {
     let folder = temp();
     let repeated = folder.path().join("repeated.data");
     rewrite("etm-user.data", &repeated, |record| {
@@ -196,9 +197,9 @@ fn aux_data_that_several_records_tell_of_is_decoded_once() {
     assert!(ran.stderr.contains(what), "{}", ran.stderr);
 }
 
-/// What ends tracing, too: a system call or an interrupt.
+/// Including the reason why tracing ends: a system call or an interrupt.
 #[test]
-fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
+fn view_shows_kinds_and_instructions_of_branches_like_perf() {
     let folder = root().join("tests/data/trace");
     let programs = folder.join("root");
     let names = ["user", "signal", "interrupt", "raw", "ete", "stack", "times", "context", "speculation"];
@@ -212,8 +213,7 @@ fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
                 let theirs = perf.script(&input, &programs, &options.each_ref().map(|text| &**text)).text();
                 let ours = args!["view", "-q", "--foreign", "--root", programs, input];
                 let ours = perfx(ours.into_iter().chain(options.map(OsString::from))).text();
-                // perf takes longjmp for a return, and omits a branch behind which an interrupt comes at
-                // once.
+                // perf treats longjmp as a return, and omits a branch directly before an interrupt.
                 let is_longjmp = |line: &&str| {
                     [" 4002ec =>", " 400318 =>"].iter().any(|jump| line.contains(jump))
                         && [" jmp ", " return "].iter().any(|kind| line.contains(kind))
@@ -233,7 +233,7 @@ fn view_shows_what_branches_are_and_their_instructions_as_perf_does() {
     }
 }
 
-/// perf shows no function for a call of the kernel, behind which tracing ends.
+/// perf shows no function for a call of the kernel that ends tracing.
 #[test]
 fn calls_are_indented_as_by_perf() {
     let folder = root().join("tests/data/trace");
@@ -261,8 +261,8 @@ fn calls_are_indented_as_by_perf() {
     }
 }
 
-/// perf 7.3 ignores the letters that only Intel PT has, but for the period of y, and but for L: it says that
-/// the samples of all events have branch stacks, which those that were recorded do not get.
+/// perf 7.3 ignores the letters that only Intel PT has, except the period of y, and L: it marks the samples
+/// of all events as having branch stacks, although recorded samples have none.
 #[test]
 fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
     let Some(perf) = perf("perf-new") else { return };
@@ -303,7 +303,7 @@ fn letters_of_intel_pt_have_the_effect_that_they_have_in_perf() {
     }
 }
 
-/// Samples of one time on two CPUs come in the order of the CPUs; that of perf depends on its queues.
+/// Samples of one time on two CPUs are in the order of the CPUs; perf's order depends on its queues.
 #[test]
 fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {
     let Some(perf) = perf("perf-new") else { return };
@@ -315,7 +315,7 @@ fn samples_have_the_times_that_perf_estimates_from_virtual_timestamps() {
         lines.sort();
         lines
     };
-    // Branch stacks at the end of a trace are those of the thread on any CPU in perf.
+    // Branch stacks at the end of a trace belong to the thread on any CPU in perf.
     for letters in ["b", "i7i", "i100ibg", "Zi100ib", "cT"] {
         let itrace = format!("--itrace={letters}");
         perf.run(Stdin::Null, args!["inject", "-f", &itrace, "-i", path("in"), "-o", path("perf")]);
@@ -351,8 +351,8 @@ fn times(path: &Path) -> Vec<u64> {
     times
 }
 
-/// There was an error: their events have no IDENTIFIER, and samples of branches have their id at another
-/// place.
+/// Regression: their events have no IDENTIFIER, and samples of branches have their id at another position,
+/// which was an error.
 #[test]
 fn inject_decodes_what_simpleperf_recorded() {
     let folder = root().join("tests/data/trace");
@@ -380,14 +380,14 @@ fn inject_decodes_what_simpleperf_recorded() {
             made.push((place(sample.ip.unwrap()), place(sample.addr.unwrap())));
         }
     }
-    // Nothing tells where the traces of the two CPUs end.
+    // The traces do not contain the ends on the two CPUs.
     assert_eq!(made.len() + 2, truth.len());
     made.sort();
     truth.sort();
     assert!(made.iter().all(|branch| truth.binary_search(branch).is_ok()));
 }
 
-/// What perf cannot be asked about, or gets wrong: the branches are those of the truth.
+/// Recordings that perf can't check or decodes wrongly: the branches are those of the truth.
 #[test]
 fn inject_makes_the_branches_that_were_taken() {
     let folder = root().join("tests/data/trace");
@@ -410,7 +410,7 @@ fn inject_makes_the_branches_that_were_taken() {
                 made.push((sample.ip.unwrap(), sample.addr.unwrap()));
             }
         }
-        // Nothing tells where a trace ends.
+        // A trace does not contain its own end.
         assert_eq!(made.len(), branches.len() - 1, "{name}");
         assert!(made == branches[..made.len()], "{name}");
     }
@@ -418,7 +418,7 @@ fn inject_makes_the_branches_that_were_taken() {
 
 /// CPU 0 writes its trace twice before CPU 1's is saved, which is of a time between these.
 #[test]
-fn samples_of_several_cpus_come_in_the_order_of_their_times() {
+fn samples_of_several_cpus_are_in_the_order_of_their_times() {
     let folder = root().join("tests/data/trace");
     let dir = temp();
     let (input, out) = (dir.path().join("in.data"), dir.path().join("out.data"));
@@ -467,7 +467,7 @@ fn samples_of_several_cpus_come_in_the_order_of_their_times() {
 /// The program in the recordings of simpleperf, below `root`.
 const ANDROID: &str = "root/opt/perfx/trace/android64";
 
-/// What `simpleperf inject` of the NDK r27 made of the same recordings, byte by byte.
+/// The output of `simpleperf inject` of the NDK r27 for the same recordings, byte by byte.
 #[test]
 fn export_autofdo_writes_the_text_of_simpleperf_inject() {
     let folder = root().join("tests/data/trace");
@@ -515,10 +515,10 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(two, doubled.collect::<String>());
 }
 
-/// AUX data in compressed records was refused: simpleperf record -z compresses all, also AUXTRACE records
-/// with their data.
+/// Regression: AUX data in compressed records was refused: simpleperf record -z compresses everything,
+/// including AUXTRACE records with their data.
 #[test]
-fn what_simpleperf_compressed_is_decoded() {
+fn traces_compressed_by_simpleperf_are_decoded() {
     let folder = root().join("tests/data/trace");
     let dir = temp();
     let (packed, out) = (dir.path().join("packed.data"), dir.path().join("out.data"));
@@ -590,7 +590,7 @@ fn info_shows_what_simpleperf_records() {
     }
 }
 
-/// A branch list that `simpleperf inject` of the NDK r27 made of etm-android, and its text of that.
+/// A branch list that `simpleperf inject` of the NDK r27 made from etm-android, and its text of that.
 #[test]
 fn export_autofdo_reads_branch_lists_of_simpleperf() {
     let folder = root().join("tests/data/trace");
@@ -647,7 +647,7 @@ fn a_profile_of_a_folder_names_the_program_as_the_recording_does() {
 }
 
 /// The kernel links a module when it loads it. simpleperf of the NDK r27 writes the first text; in the second
-/// it has a call that goes to itself (10->10), as the instruction of the file says.
+/// it has a call of itself (10->10), like the instruction in the file.
 #[test]
 fn branch_lists_of_a_module_follow_its_relocations() {
     let (dir, module) = (temp(), root().join("tests/data/trace/root/opt/perfx/trace/module64.ko"));
@@ -664,8 +664,8 @@ fn branch_lists_of_a_module_follow_its_relocations() {
     assert_eq!(called, format!("5\n{ranges}\n0\n3\n10->2c:5\n34->3c:5\n3c->0:5\n{end}"));
 }
 
-/// The code comes from a copy of the kernel's memory. Then places in it are those in the file of a module,
-/// too, whose code is behind stubs, and changed where the kernel linked it.
+/// The code comes from a copy of the kernel's memory. Its positions are converted to those in the file of a
+/// module, too, whose code is after stubs, and changed by the kernel's linker.
 #[test]
 fn code_of_the_kernels_memory_counts_for_its_modules() {
     let folder = root().join("tests/data/trace");
@@ -678,7 +678,7 @@ fn code_of_the_kernels_memory_counts_for_its_modules() {
     };
     let of_file = export(&vmlinux, &input);
     assert!(of_file.lines().count() > 20, "{of_file}");
-    // The kernel is recorded as a module of the same length of name.
+    // The kernel is recorded as a module with a name of the same length.
     let recorded = fs::read(&input).unwrap();
     let (kernel, name) = (b"[kernel.kallsyms]_text", b"/lib/modules/1/fake.ko");
     let at = recorded.windows(kernel.len()).position(|bytes| bytes == kernel).unwrap();

@@ -189,7 +189,8 @@ fn what_is_printed() {
     same("diff", "errors", &place.say_all(&lines));
 }
 
-/// The share of each function in folded lines, percent: of samples in it, or of those with it on their stack.
+/// The share of each function in folded lines, percent: of samples in it, or, if `total`, of those with it on
+/// their stack.
 fn shares(input: &Path, root: &Path, total: bool) -> BTreeMap<String, f64> {
     let text = perfx(args!["export", "folded", "--foreign", "--root", root, input]).text();
     let lines: Vec<(&str, f64)> = text
@@ -241,7 +242,7 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
             assert!(near, "{name}: {a} {b}, folded {} {}", share(&before), share(&after));
         }
     }
-    // A threshold that nothing reaches, and no difference at all.
+    // A threshold that no difference reaches, and no difference at all.
     let (document, code) = profile(&["--threshold", "100%"]);
     assert_eq!((document["functions"].as_array().unwrap().len(), code), (0, Some(0)));
     let ran = perfx(args!["diff", "--profile", "--threshold=0", "--foreign", a, a]);
@@ -265,7 +266,7 @@ fn profiles_are_compared_by_the_shares_of_folded_lines() {
 
 /// Every exit code of the gate, one run a side and several.
 #[test]
-fn a_gate_exits_with_what_it_found() {
+fn the_exit_code_of_a_gate_is_its_verdict() {
     let place = Place::new(&[
         ("whole.data", "recorded/plain.p61.data"),
         ("lost.data", "recorded/cut-05988.p61.data"),
@@ -275,7 +276,7 @@ fn a_gate_exits_with_what_it_found() {
     place.say("filter --time 0%-20% whole.data -o fifth.data");
     place.write("runs", "# before\nwhole.data\nwhole.data\nwhole.data\n");
     let lines = [
-        // One run a side: only a threshold makes it a gate.
+        // One run per side: only a threshold makes it a gate.
         "diff --profile --foreign whole.data half.data",
         "diff --profile --foreign --threshold 5% whole.data half.data",
         "diff --profile --foreign --threshold 60% whole.data half.data",
@@ -283,7 +284,7 @@ fn a_gate_exits_with_what_it_found() {
         "diff --profile --foreign --head 1 @runs --vs half.data half.data",
         "diff --profile --foreign @runs --vs whole.data whole.data",
         "diff --profile --foreign --shares @runs --vs half.data half.data",
-        // Something was lost, nothing is there to compare, or too much is.
+        // Something was lost, there is nothing to compare, or too much.
         "diff --profile --foreign -q --threshold 5% lost.data fifth.data",
         "diff --profile --foreign whole.data empty.data",
         "diff --profile whole.data half.data whole.data",
@@ -298,7 +299,7 @@ fn a_gate_exits_with_what_it_found() {
         conforms("diff", &document).unwrap();
         (document, ran.code)
     };
-    // What was lost has the exit code, and the document still says whether it changed.
+    // A loss sets the exit code, and the document still contains the verdict.
     let (document, code) = json("diff --profile --foreign -q --json --threshold 5% lost.data fifth.data");
     assert_eq!((&document["changed"], code), (&true.into(), Some(3)));
     let (document, code) = json("diff --profile --foreign -q --json --head 1 @runs --vs half.data half.data");

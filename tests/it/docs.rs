@@ -35,7 +35,7 @@ fn help(command: &str) -> String {
     lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// This many commands share an option whose description stands once on the page.
+/// Minimum number of commands for an option to be described once on the page.
 const COMMANDS_THAT_SHARE: usize = 2;
 
 /// An option as `--help` shows it: its name, its lines, and the heading above it.
@@ -97,8 +97,8 @@ fn text_of(groups: &[(&str, Vec<&HelpEntry>)]) -> String {
     groups.iter().map(group).collect()
 }
 
-/// The page: what several commands share is written once, below the heading that most of them give it, and
-/// each command links to it.
+/// The page: options shared by several commands are described once, below the most frequent heading, and each
+/// command links to it.
 fn command_reference(helps: &[(String, String)]) -> String {
     let parts: Vec<_> = helps.iter().map(|(words, help)| (words, parts_of_help(help))).collect();
     let mut headings: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
@@ -187,7 +187,7 @@ fn the_command_reference_is_every_help() {
     assert!(fs::read_to_string(&path).unwrap() == text, "docs/commands.md is not what --help says");
 }
 
-/// An option has the same letter, and takes the same values, in all commands that have it.
+/// An option has the same letter and the same values in all commands that have it.
 #[test]
 fn options_are_spelled_the_same_in_all_commands() {
     // What is split is not what is folded; -o names a folder where the output always is one; inject has the words of
@@ -261,7 +261,7 @@ fn the_readme_groups_commands_as_the_help_does() {
     let rows = readme.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `perfx "));
     let commands = |row: &str| {
         let words = row.split('`').filter_map(|word| word.strip_prefix("perfx "));
-        // Those of a group of commands stand behind it.
+        // The commands of a group follow it.
         words.filter(|word| !word.contains(' ')).map(str::to_owned).collect::<Vec<_>>()
     };
     let listed: Vec<_> =
@@ -279,7 +279,8 @@ fn completion_is_for_every_shell() {
     }
 }
 
-/// fish refused the short option `-@` and completed nothing, in silence. Runs the shells that are installed.
+/// Regression: fish refused the short option `-@` and completed nothing, without a message. Runs the
+/// installed shells.
 #[test]
 fn shells_complete_commands_and_options() {
     let folder = temp();
@@ -371,18 +372,18 @@ fn the_schemas_are_those_of_the_printed_types() {
     assert_eq!(found, files);
 }
 
-/// What is a string of decimal digits, because it may need more than 53 bits.
+/// The properties that are strings of decimal digits, because they may need more than 53 bits.
 const DECIMAL: [&str; 22] = [
     "clock_ns", "cycles", "duration_ns", "filtered_samples", "first_ns", "id", "inode", "instructions",
     "last_ns", "lost", "lost_records", "lost_samples", "period", "resolution_ns", "self_ns", "span_ns",
     "time_ns", "total_ns", "total_period", "traced_ns", "wall_ns", "weight",
 ];
 
-/// What is a string in hexadecimal.
+/// The properties that are hexadecimal strings.
 const HEXADECIMAL: [&str; 10] =
     ["addr", "dsoff", "from", "ip", "length", "offset", "phys_addr", "start", "symoff", "to"];
 
-/// The numeric properties of a schema, with how they are written.
+/// The numeric properties of a schema, with their notation.
 fn quantities(schema: &Json, found: &mut BTreeSet<(String, &'static str)>) {
     let Json::Object(object) = schema else {
         schema.as_array().into_iter().flatten().for_each(|item| quantities(item, found));
@@ -442,7 +443,7 @@ fn json_of_passes_is_what_its_schema_says() {
 }
 
 tiers!(json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms);
-/// The document contains the same as the lines, in the same order, and both report where reading fails.
+/// The document has the same contents as the lines, in the same order, and both report where reading fails.
 fn json_of_dump_is_what_its_schema_says_and_the_same_in_both_forms(tier: Tier) {
     each_fixture(&tier.of(sound()), |fixture| {
         for only in [&[][..], &["--only", "COMM,9"]] {

@@ -249,7 +249,7 @@ fn every_fault_that_is_planted_is_named() {
     assert_eq!(planted, listed, "every code has its fault, and every fault its code");
 }
 
-/// Faults of recordings that perf itself made, and why they are not false alarms.
+/// Faults of recordings made by perf itself, and why they are not false alarms.
 fn known_fault(name: &str) -> Option<&'static [&'static str]> {
     let name = name.strip_prefix("recorded/").unwrap_or(name);
     Some(match name {
@@ -275,7 +275,7 @@ fn known_fault(name: &str) -> Option<&'static [&'static str]> {
 }
 
 #[test]
-fn there_is_no_fault_in_what_perf_recorded() {
+fn recordings_of_perf_have_no_faults() {
     each_fixture(&recorded(), |fixture| {
         let said = ask(&fixture.path);
         let expected = known_fault(&fixture.name).unwrap_or_default();
@@ -290,10 +290,10 @@ fn there_is_no_fault_in_what_perf_recorded() {
     });
 }
 
-tiers!(there_is_no_fault_in_what_perf_records_now);
-/// Recordings made now by every installed perf. If nothing can be recorded (a container without
+tiers!(new_recordings_of_perf_have_no_faults);
+/// New recordings made by every installed perf. If nothing can be recorded (a container without
 /// perf_event_open), the test says so.
-fn there_is_no_fault_in_what_perf_records_now(tier: Tier) {
+fn new_recordings_of_perf_have_no_faults(tier: Tier) {
     let Some(work) = workloads() else { return };
     let work = work.join("tmp/perfx-data/work");
     let (burn, crew) = (work.join("burn"), work.join("crew"));
@@ -349,8 +349,8 @@ fn there_is_no_fault_in_what_perf_records_now(tier: Tier) {
     }
 }
 
-tiers!(there_is_no_fault_in_what_perfx_writes);
-fn there_is_no_fault_in_what_perfx_writes(tier: Tier) {
+tiers!(output_of_perfx_has_no_faults);
+fn output_of_perfx_has_no_faults(tier: Tier) {
     let sound = |fixture: &Fixture| known_fault(&fixture.name).is_none();
     let fixtures: Vec<_> = tier.of(recorded()).into_iter().filter(sound).collect();
     each_fixture(&fixtures, |fixture| {
@@ -373,7 +373,7 @@ fn there_is_no_fault_in_what_perfx_writes(tier: Tier) {
     });
 }
 
-/// What perf 6.1 and 7.3 printed for each recording (tests/data/check.py).
+/// The output of perf 6.1 and 7.3 for each recording (tests/data/check.py).
 fn verdicts(tier: Tier) -> Vec<(String, [String; 2])> {
     let table = fs::read_to_string(root().join("tests/data/VERDICTS.tsv")).unwrap();
     let line = |line: &str| {
@@ -401,7 +401,7 @@ const FAULTS_OF_PERF: &[&str] = &[
     "crafted/be-pipe-tracepoint.p61.data",
     "crafted/kinds-tracing-12-be.data",
     "crafted/kinds-tracing-16-be.data",
-    // perf 7.3 does not swap what is inside RAW.
+    // perf 7.3 does not swap the contents of RAW.
     "crafted/sample-off-cpu-be.data",
     // perf 6.1 misreads big-endian READ records.
     "crafted/sample-read-be.data",
@@ -428,9 +428,9 @@ fn whatever_perf_refuses_has_a_name(tier: Tier) {
     );
 }
 
-tiers!(perf_does_what_doctor_says);
+tiers!(perf_reacts_as_predicted_by_doctor);
 /// If a recording has a single fault, both perfs react as doctor predicts.
-fn perf_does_what_doctor_says(tier: Tier) {
+fn perf_reacts_as_predicted_by_doctor(tier: Tier) {
     let codes = codes();
     let mut shown = BTreeSet::new();
     for (name, verdicts) in verdicts(tier) {
@@ -484,7 +484,7 @@ fn the_json_is_what_its_schema_says(tier: Tier) {
 }
 
 #[test]
-fn threads_and_the_way_a_recording_comes_make_no_difference() {
+fn threads_and_the_source_of_a_recording_make_no_difference() {
     let names = [
         "recorded/pipe-cut.p61.data",
         "recorded/inject-b.p61.data",
@@ -505,9 +505,9 @@ fn threads_and_the_way_a_recording_comes_make_no_difference() {
     }
 }
 
-/// A fault does not end the check of what precedes it, nor of other parts.
+/// A fault does not end the check of earlier parts, nor of other parts.
 #[test]
-fn it_goes_on_behind_a_broken_place() {
+fn checks_continue_after_a_broken_record() {
     let folder = temp();
     let copy = folder.path().join("dir.data");
     fs::create_dir(&copy).unwrap();
@@ -539,9 +539,9 @@ fn it_goes_on_behind_a_broken_place() {
     assert_eq!(said.faults(), ["cpumode-unknown", "zstd-continued"], "{said:?}");
 }
 
-/// A part of another kind was skipped in silence.
+/// Regression: a part of another kind was skipped without a report.
 #[test]
-fn a_part_of_a_directory_that_is_no_file_is_a_loss() {
+fn a_directory_entry_that_is_not_a_file_is_a_loss() {
     let folder = temp();
     let copy = folder.path().join("dir.data");
     fs::create_dir(&copy).unwrap();
@@ -584,7 +584,7 @@ fn several_recordings_have_the_exit_code_of_the_worst() {
     assert!(!ran.text().contains("plain") && ran.text().contains("inject-b"), "{ran:?}");
 }
 
-/// Keeps the promise of a fuzz body: for any bytes there is an answer, and the program ends.
+/// The promise of a fuzz body: any bytes get an answer, and the program ends.
 #[test]
 fn a_changed_byte_is_survived() {
     let names =
@@ -605,9 +605,9 @@ fn a_changed_byte_is_survived() {
     }
 }
 
-/// Users try the command that is said to repair a fault, so it must.
+/// Users will try the command named as a repair, so it must exist.
 #[test]
-fn what_repairs_a_fault_is_a_command() {
+fn every_repair_of_a_fault_is_a_command() {
     let repairs: BTreeSet<_> =
         codes().values().filter_map(|code| code["repair"].as_str().map(str::to_owned)).collect();
     for repair in repairs {
@@ -618,7 +618,7 @@ fn what_repairs_a_fault_is_a_command() {
 
 /// perf record stores the times of the first and the last sample in file order; after sorting, these differ.
 #[test]
-fn what_is_sorted_says_when_its_first_and_last_samples_are() {
+fn a_sorted_recording_has_the_times_of_its_first_and_last_sample() {
     let folder = temp();
     let (input, sorted) = (folder.path().join("in.data"), folder.path().join("sorted.data"));
     let none = Fixture::new("crafted/order-none.data");
@@ -642,7 +642,7 @@ fn what_is_sorted_says_when_its_first_and_last_samples_are() {
 
 /// An empty pipe is suspect, and so is the file made from it.
 #[test]
-fn of_an_empty_pipe_and_its_copy_doctor_thinks_the_same() {
+fn doctor_reports_the_same_for_an_empty_pipe_and_its_copy() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let pipe = Fixture::new("crafted/val-pipe-empty.data");

@@ -101,7 +101,7 @@ fn aux_data_is_counted_by_cpu() {
     assert!(perfx(args!["du", fixture.path]).text().contains("\nAUX data of "));
 }
 
-/// Of selected samples, the records are those of stats, and of a copy that filter writes.
+/// The counts of selected samples are those of stats, and of a copy written by filter.
 #[test]
 fn the_bytes_of_selected_records_are_counted() {
     for name in ["forks.p61", "pipe-z.p73", "threads-z.p61", "several.p61", "crafted/two-be"] {

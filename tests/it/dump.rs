@@ -1,5 +1,5 @@
-//! `perfx dump` shows every record once and in the order of the file, on any number of threads; what its
-//! lines say is in `snapshots/dump` and `src/look/render.rs`.
+//! `perfx dump` shows every record once and in the order of the file, on any number of threads; the text of
+//! its lines is in `snapshots/dump` and `src/look/render.rs`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,7 +10,7 @@ use crate::cli::PIPE;
 use crate::support::{Fixture, Ran, Tier, perfx, temp};
 use crate::{args, tiers};
 
-/// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each, whose text is much
+/// Writes a recording with `count` FINISHED_ROUND records at its end, of 8 bytes each; their text is much
 /// longer.
 fn write_rounds(path: &Path, count: usize) {
     let mut bytes = Fixture::new(PIPE).bytes();
@@ -27,7 +27,7 @@ tiers!(json_records_are_the_same_in_a_document_and_in_lines);
 fn json_records_are_the_same_in_a_document_and_in_lines(tier: Tier) {
     let folder = temp();
     let path = folder.path().join("perf.data");
-    // More text than is kept of a batch.
+    // More text than is buffered for a batch.
     write_rounds(&path, tier.pick(60_000, 200_000));
     let [document, lines] = ["json", "ndjson"].map(|format| dump(&path, format, "1"));
     assert_eq!(dump(&path, "json", "3").stdout, document.stdout);
@@ -73,7 +73,7 @@ fn records_of_a_pipe_are_shown_before_it_ends() {
     dump.wait().unwrap();
 }
 
-/// The features of the JSON document, unlike all else, had the controls that a terminal obeys.
+/// Regression: the features of the JSON document contained control characters that a terminal obeys.
 #[test]
 fn json_of_features_has_no_control_characters() {
     let folder = temp();

@@ -1,5 +1,5 @@
-//! The event that is counted of several: cycles or a clock first, the same event on several PMUs as one, and
-//! what is not counted is said.
+//! The choice of the counted event: cycles or a clock first, the same event on several PMUs as one; omitted
+//! events are reported.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::args;
 use crate::maker::{LE, Maker, PLAIN};
 use crate::support::{Fixture, perfx, temp};
 
-/// Of 46 samples, 3 are of `cpu_core/cycles/`, which comes first, and 43 of `cpu_atom/cycles/`.
+/// The 46 samples: 3 of `cpu_core/cycles/`, which comes first, and 43 of `cpu_atom/cycles/`.
 const HYBRID: &str = "recorded/hybrid.p73.data";
 
 /// Five samples of a tracepoint, three of page faults, two of cycles.
@@ -86,7 +86,7 @@ fn cycles_of_several_pmus_are_compared_with_those_of_one() {
     }
 }
 
-/// The event that comes first was counted, here a tracepoint.
+/// Regression: the event that comes first was counted, here a tracepoint.
 #[test]
 fn cycles_are_counted_before_other_events_and_tracepoints_last() {
     assert_eq!(counted(ORDER, &[]), ("cycles:P".to_owned(), 2));
@@ -94,7 +94,7 @@ fn cycles_are_counted_before_other_events_and_tracepoints_last() {
 }
 
 #[test]
-fn the_share_of_the_samples_that_are_not_counted_is_said() {
+fn the_share_of_uncounted_samples_is_reported() {
     let input = Fixture::new(ORDER).path;
     let said =
         "not counted: 80.0% of the samples, which are of crafted:tick (5), page-faults (3); --event selects";
@@ -145,7 +145,7 @@ fn times_off_the_cpu_have_the_same_weight_everywhere() {
     assert!(text.lines().next().unwrap().ends_with("period (ns)"), "{text}");
 }
 
-/// Only the functions were those of the chosen samples.
+/// Regression: only the functions were those of the selected samples.
 #[test]
 fn the_overview_of_a_time_has_only_figures_of_that_time() {
     let input = Fixture::new("recorded/fp.p61.data").path;
@@ -166,9 +166,9 @@ fn the_overview_of_a_time_has_only_figures_of_that_time() {
     assert_eq!(figure(&part, "cpu-clock"), figure(&listed, "cpu-clock"));
 }
 
-/// LOST and LOST_SAMPLES records of the same loss were added up.
+/// Regression: LOST and LOST_SAMPLES records of the same loss were added up.
 #[test]
-fn what_two_kinds_of_records_report_is_lost_once() {
+fn losses_reported_by_two_kinds_of_records_count_once() {
     let input = Fixture::new("recorded/lost.p61.data").path;
     let lost = perfx(args!["overview", "--foreign", input]).text();
     assert!(lost.lines().any(|line| line.starts_with("lost ") && line.ends_with(" 91 records")), "{lost}");
@@ -246,7 +246,7 @@ fn all_selected_events_are_counted_by_every_command() {
     }
     let ran = adding_up(ADDS_UP[5], &halves, Some("cycles:u,cycles:k"));
     assert_eq!(ran.text(), "prog;[prog] 100000\n");
-    // Clocks count the same, but none is a half of the other.
+    // Clocks count the same, but neither is a half of the other.
     let clocks = made(folder.path(), &[(1, 0, 0, 10), (1, 1, 0, 90)]);
     for what in ADDS_UP.into_iter().filter(|(_, more)| *more == ["--json"]) {
         let ran = adding_up(what, &clocks, Some("cpu-clock,task-clock"));

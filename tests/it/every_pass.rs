@@ -37,7 +37,7 @@ enum Shape {
 
 const SHAPES: [Shape; 4] = [Shape::AsItIs, Shape::OtherForm, Shape::Compressed, Shape::CutShort];
 
-/// A number that depends only on what is hashed.
+/// A number that depends only on the hashed value.
 pub(crate) fn number(what: impl std::hash::Hash) -> usize {
     // Without random keys, so that it is the same in every run.
     let mut hasher = DefaultHasher::new();
@@ -496,7 +496,7 @@ fn keeps_its_word(command: &str, args: &[&str], input: &Path) -> Result<(), Stri
     let said_a_loss = stderr.lines().any(|line| line.starts_with("perfx: lost: "));
     match code {
         Some(0) if said_a_loss => Err(format!("the exit code is 0, but something was lost: {stderr}")),
-        // `export autofdo --dir` says that no program has branches.
+        // `export autofdo --dir` reports that no program has branches.
         Some(0 | 3) if args.contains(&"OUT") && left.is_empty() && !stderr.contains(" into 0 files") => {
             Err(format!("it left no output: {stderr}"))
         }
@@ -534,7 +534,7 @@ fn every_command_is_in_the_table() {
         if there.len() == before {
             there.insert(command.get_name().to_owned());
         }
-        // What `list` lists, and the like.
+        // The values of `list` and the like.
         for value in command.get_positionals().flat_map(clap::Arg::get_possible_values) {
             let is_it = |(known, args): &(String, Vec<String>)| {
                 known == command.get_name() && args.iter().any(|arg| arg == value.get_name())

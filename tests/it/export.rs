@@ -1,4 +1,4 @@
-//! `perfx export csv`: its tables agree with one another and with `perf report`, can hold names of any bytes,
+//! `perfx export csv`: its tables agree with one another and with `perf report`, support names of any bytes,
 //! and appear together or not at all.
 
 use std::collections::BTreeMap;

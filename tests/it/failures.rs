@@ -1,5 +1,5 @@
-//! A thread that can't start, a file that can't be made and a write that fails: whichever it is, a command
-//! writes its whole output, or fails and leaves the old one.
+//! A thread that can't start, a file that can't be created, a write that fails: in each case a command writes
+//! its whole output, or fails and leaves the old one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,8 @@ fn library() -> &'static Path {
     path
 }
 
-/// A command with four threads in a folder with `perf.data` and `other.data`; what is in the folder after it.
+/// Runs a command with four threads in a folder with `perf.data` and `other.data`; returns the folder's
+/// contents.
 fn runs(args: &[String], fail: Option<(&str, usize)>) -> (Ran, BTreeMap<String, Vec<u8>>, bool) {
     let (folder, mark) = (temp(), temp());
     for (fixture, name) in [("lost.p73", "perf.data"), ("switch.p61", "other.data")] {
@@ -69,7 +70,7 @@ fn writers() -> Vec<Vec<String>> {
     writers
 }
 
-/// Lets the first `call` fail, then the second, and so on until there is none left.
+/// Makes the first `call` fail, then the second, and so on until there is none left.
 fn fails_one_after_the_other(tier: Tier, call: &str) {
     let before = runs(&["--version".to_owned()], None).1;
     let check = |args: &Vec<String>| {
@@ -94,8 +95,8 @@ fn fails_one_after_the_other(tier: Tier, call: &str) {
 }
 
 tiers!(a_thread_that_can_not_be_started_loses_nothing);
-/// `reindex` wrote a recording without records, exit code 0, and `sort --in-place` replaced 33.5 MB by 456
-/// bytes.
+/// Regression: `reindex` wrote a recording without records, exit code 0, and `sort --in-place` replaced 33.5
+/// MB by 456 bytes.
 fn a_thread_that_can_not_be_started_loses_nothing(tier: Tier) {
     fails_one_after_the_other(tier, "thread");
 }

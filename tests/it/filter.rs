@@ -1,4 +1,4 @@
-//! The output of `perfx filter` is what perf would show of the selected samples, and nothing else changes.
+//! The output of `perfx filter` is perf's output for the selected samples, and nothing else changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -103,8 +103,8 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         (args(&["--pid", &pid.to_string()]), Box::new(move |line| line.pid == pid)),
         (args(&["--exclude-tid", &tid.to_string()]), Box::new(move |line| line.tid != tid)),
     ];
-    // Two windows: the second begins with the first sample that the first one excludes. And the same relative
-    // to the first sample.
+    // Two windows: the second begins with the first sample that the first one excludes. Then the windows
+    // relative to the first sample.
     let first = times[0];
     let later = times[times.len() * 5 / 6];
     let both = move |line: &Line| (start..stop).contains(&line.ns) || line.ns >= later;
@@ -121,7 +121,7 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
         let name = dso.clone();
         cuts.push((args(&["--exclude-dso", &escape(&dso)]), Box::new(move |line| line.dso() != name)));
     }
-    // perf makes up a name if none was recorded.
+    // perf invents a name if none was recorded.
     if !comm.starts_with(':') && !comm.contains(',') {
         let both = args(&["--comm", &escaped, "--time", &window]);
         cuts.push((both, Box::new(move |line| line.comm == name && (start..stop).contains(&line.ns))));
@@ -129,8 +129,8 @@ fn cuts(lines: &[Line]) -> Vec<Cut> {
     cuts
 }
 
-tiers!(perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole);
-fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole(tier: Tier) {
+tiers!(perf_shows_the_same_for_a_cut_and_that_part_of_the_whole);
+fn perf_shows_the_same_for_a_cut_and_that_part_of_the_whole(tier: Tier) {
     let mut compared = 0;
     let perfs = perfs(&["perf", "perf-new"]);
     for perf in &perfs {
@@ -141,7 +141,7 @@ fn perf_shows_of_the_cut_what_it_shows_of_that_part_of_the_whole(tier: Tier) {
             let Some(lines) = samples(perf, &fixture.path, &[]).filter(|lines| lines.len() > 3) else {
                 continue;
             };
-            // perf shows what group members counted since the previous sample, which differs after a cut; and
+            // perf shows the counts of group members since the previous sample, which differ after a cut; and
             // a name with a newline is not one line.
             if ["group-read", "pipe-group", "name-newline"].iter().any(|name| fixture.name.contains(name)) {
                 continue;
@@ -231,7 +231,7 @@ fn shares_of_time_are_those_of_the_samples_where_sample_time_is_nonsense() {
 }
 
 #[test]
-fn perf_s_own_options_choose_the_same_samples() {
+fn options_of_perf_select_the_same_samples() {
     for (perf, version) in [("perf", "p61"), ("perf-new", "p73")] {
         for perf in perfs(&[perf]) {
             for name in ["allbits", "several", "forks", "switch", "threads", "namespaces"] {
@@ -241,7 +241,7 @@ fn perf_s_own_options_choose_the_same_samples() {
                     (most(lines.iter().map(|line| line.pid)), most(lines.iter().map(|line| line.tid)));
                 let comm = most(lines.iter().map(|line| line.comm.clone()));
                 let mut options = vec![("--pid", pid.to_string()), ("--tid", tid.to_string())];
-                // perf splits a name at a comma, and shows a name that it made up.
+                // perf splits a name at a comma, and shows an invented name.
                 options.extend((!comm.starts_with(':')).then_some(("--comm", comm)));
                 options.extend((name == "allbits").then_some(("--cpu", "1".to_owned())));
                 for (option, value) in options {
@@ -262,7 +262,7 @@ fn perf_s_own_options_choose_the_same_samples() {
 }
 
 #[test]
-fn wall_clock_times_mean_what_clock_data_says() {
+fn wall_clock_times_are_converted_by_clock_data() {
     for name in ["clock-realtime.p73", "clock-monotonic.p61", "clock-boottime.p73", "clock-tai.p73"] {
         let fixture = Fixture::new(&format!("recorded/{name}.data"));
         let dump = perfx(args!["dump", "-q", fixture.path]).text();
@@ -325,8 +325,8 @@ pub(crate) fn records(path: &Path) -> Vec<String> {
     lines.filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()
 }
 
-tiers!(what_stays_is_as_it_was_and_in_order);
-fn what_stays_is_as_it_was_and_in_order(tier: Tier) {
+tiers!(remaining_records_are_unchanged_and_in_order);
+fn remaining_records_are_unchanged_and_in_order(tier: Tier) {
     let fixtures: Vec<_> = tier
         .of(crate::support::sound())
         .into_iter()
@@ -417,8 +417,8 @@ fn aux_data_stays_in_whole_chunks_with_its_index() {
     same("filter", "aux", &text);
 }
 
-/// Lines of `perf script --itrace` within the window. The order of lines of one time, the position of a PSB
-/// in its chunk, and perf's repeated report of the frequency at its first PSB do not count.
+/// Lines of `perf script --itrace` within the window. Ignores the order of lines of one time, the position of
+/// a PSB in its chunk, and perf's repeated report of the frequency at its first PSB.
 fn decoded(perf: &Perf, input: &Path, itrace: &str, window: (u64, u64)) -> Vec<String> {
     let fields =
         if itrace.contains('p') { "cpu,time,event,trace" } else { "cpu,time,event,ip,addr,weight,data_src" };
@@ -469,8 +469,8 @@ fn aux_data_is_cut_to_the_window() {
             assert!(!wanted.is_empty(), "{name} {time}");
             same_lines(&format!("{name} {time}"), &wanted, &decoded(&perf, &out, itrace, window)).unwrap();
             let (kept, all) = (bytes(&out), bytes(&input));
-            // The window, and for Intel PT what is around it up to the next PSB packets, and as much in front
-            // of that.
+            // The window, and for Intel PT the trace around it up to the next PSB packets, and as much again
+            // before that.
             let around = if name == "pt-psb" { 6 * 410 } else { 800 };
             assert!(kept as u64 <= all as u64 * (to - from) / 100 + around, "{name} {time}: {kept} of {all}");
         }
@@ -528,7 +528,7 @@ fn events_that_only_group_reads_name_are_used() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_usage_error_and_says_why() {
+fn invalid_arguments_are_usage_errors_with_a_reason() {
     let place = Place::new(&[
         ("plain.data", "recorded/plain.p61.data"),
         ("no-time.data", "crafted/order-no-time.data"),
@@ -553,7 +553,7 @@ fn what_cannot_be_understood_is_a_usage_error_and_says_why() {
 /// `run -p filter,build-ids` added the ids of DSOs that the whole recording hits, at records that were
 /// dropped.
 #[test]
-fn a_pass_behind_it_looks_at_what_is_left() {
+fn later_passes_see_only_the_remaining_records() {
     let folder = temp();
     let input = Fixture::new("recorded/no-buildid.p61.data").path;
     let at = |name: &str| folder.path().join(name);
@@ -574,10 +574,10 @@ fn a_pass_behind_it_looks_at_what_is_left() {
     }
 }
 
-/// `--dso '\[kernel.kallsyms\]'` found nothing, because the kernel's mapping is named
+/// Regression: `--dso '\[kernel.kallsyms\]'` found nothing, because the kernel's mapping is named
 /// `[kernel.kallsyms]_text`.
 #[test]
-fn the_kernel_goes_by_the_name_it_is_shown_by() {
+fn the_kernel_is_selected_by_its_shown_name() {
     let folder = temp();
     let input = Fixture::new("recorded/no-buildid.p61.data").path;
     let kept = |option: &str, name: &str| {
@@ -591,7 +591,7 @@ fn the_kernel_goes_by_the_name_it_is_shown_by() {
     assert_ne!(kept("--exclude-dso", r"\[kernel.kallsyms\]"), kept("--exclude-dso", "nothing"));
 }
 
-/// Records that perf itself makes have id 0, which perf assigns to the first event; they are not a reason to
+/// Records made by perf itself have id 0, which perf assigns to the first event; they are not a reason to
 /// keep that event.
 #[test]
 fn the_first_event_is_left_out_where_only_records_of_id_0_are_left() {
@@ -696,9 +696,9 @@ fn pipe_data_whose_events_all_come_late_is_filtered_and_split() {
     assert!(names.iter().any(|name| name.starts_with("p.task-clock")), "{names:?}");
 }
 
-/// Somebody who misspells what must not leave the house learns it.
+/// A misspelled exclusion of secret data must be noticed.
 #[test]
-fn an_exclusion_that_matches_nothing_is_said() {
+fn an_exclusion_without_a_match_is_reported() {
     let switches = Fixture::new(NAMES).path;
     for (option, value, hint) in [
         (
@@ -730,7 +730,7 @@ fn an_exclusion_that_matches_nothing_is_said() {
 }
 
 #[test]
-fn what_keeps_nothing_says_what_the_recording_has() {
+fn an_empty_selection_lists_the_contents_of_the_recording() {
     let switches = Fixture::new(NAMES).path;
     for (option, value, hint) in HINTS {
         let ran = perfx(args!["filter", "-n", option, value, &switches]);

@@ -131,7 +131,7 @@ fn a_function_that_is_missing_is_an_error_that_names_similar_ones() {
     assert!(said("--exclude-symbol", "LEAF_xor").contains("--exclude-symbol `LEAF_xor` matches nothing"));
 }
 
-/// Callers that only a recorded stack tells, and calls that the compiler inlined.
+/// Callers that are only in a recorded stack, and calls inlined by the compiler.
 #[test]
 fn inlined_and_unwound_functions_count() {
     let Some(perf) = perf("perf") else { return };

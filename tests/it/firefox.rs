@@ -93,8 +93,7 @@ const MARKERS: &[(&str, &str)] = &[
     ("startTime", ""),
 ];
 
-/// Checks the columns of a table: those of the format, of equal length, with indexes into the tables they
-/// refer to.
+/// Checks the columns of a table: those of the format, of equal length, with valid indexes into other tables.
 fn check_table(profile: &Json, name: &str, table: &Json, columns: &[(&str, &str)]) -> Result<(), String> {
     let length = table["length"].as_u64().ok_or(format!("{name} has no length"))? as usize;
     let size = |table: &str| match table {
@@ -228,7 +227,7 @@ fn counters_and_losses_are_those_of_stats() {
     assert_eq!(event["period"].as_str().unwrap(), sum(&counters[0]).to_string());
 }
 
-/// They had the same weight, however long a thread waited.
+/// Regression: they had the same weight, however long a thread waited.
 #[test]
 fn waits_weigh_their_time() {
     let folder = temp();
@@ -319,7 +318,7 @@ fn a_thread_is_idle_where_it_has_no_samples() {
         }
     }
     assert!(gaps > 0, "{gap}");
-    // Page faults do not tell how long a thread ran.
+    // Page faults do not show how long a thread ran.
     let tracepoint = profile_of(&Fixture::new("recorded/tracepoint.p61.data").path);
     assert!(list(&tracepoint["threads"]).iter().all(|thread| thread["samples"]["threadCPUDelta"].is_null()));
 }

@@ -93,7 +93,7 @@ impl Collapse {
     }
 }
 
-/// Recordings for which perf's text is not what this test can compare, each with the reason.
+/// Recordings whose text in perf can't be compared here, each with the reason.
 fn comparable(fixture: &Fixture, perf: &Perf) -> bool {
     const OTHER: &[(&str, &str)] = &[
         ("anon-exec", "the name of a deleted file has brackets"),
@@ -172,13 +172,13 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
     }
 }
 
-/// The samples in the folded lines of a recording, by what `key` makes of a stack without the name of the
-/// thread.
+/// The samples in the folded lines of a recording, by the result of `key` for a stack without the thread's
+/// name.
 pub(crate) fn samples_by(input: &Path, root: &str, key: impl Fn(&str) -> &str) -> BTreeMap<String, u64> {
     weights_by(input, root, "samples", key)
 }
 
-/// The same of what `--weight` says.
+/// Like [`samples_by`], for the weights of `--weight`.
 pub(crate) fn weights_by(
     input: &Path,
     root: &str,
@@ -225,7 +225,7 @@ fn every_recording_is_folded_or_refused_and_all_samples_are_counted(tier: Tier) 
 }
 
 #[test]
-fn what_lines_hold_can_be_chosen() {
+fn the_fields_of_lines_can_be_chosen() {
     let Some(root) = workloads() else { return };
     let fixture = Fixture::new("recorded/fp.p61.data");
     let say = |more: &str| {
@@ -388,7 +388,7 @@ fn inlined_calls_are_those_of_addr2line() {
         *depths.entry(ours.len()).or_insert(0) += 1;
     }
     assert!(depths.contains_key(&3), "no inlined call was asked for: {depths:?}");
-    // A section that says that it expands to 4 GiB is not read.
+    // A section that claims to expand to 4 GiB is not read.
     let mut bytes = fs::read(&debug).unwrap();
     let parsed = object::File::parse(&*bytes).unwrap();
     let (at, _) = parsed.section_by_name(".debug_info").unwrap().file_range().unwrap();
@@ -399,7 +399,7 @@ fn inlined_calls_are_those_of_addr2line() {
 }
 
 #[test]
-fn with_event_samples_of_no_event_are_a_loss_and_late_events_are_known() {
+fn samples_without_an_event_are_a_loss_and_late_events_are_known() {
     let every = ["--event", ".*", "--weight", "samples"];
     let ran = folded(&Fixture::new("crafted/unknown-id-sample.data").path, &every);
     assert_eq!(
@@ -446,8 +446,8 @@ fn stacks_of_several_recordings_add_up() {
     assert_eq!((ran.code, ran.stdout.len()), (Some(1), 0), "{}", ran.stderr);
 }
 
-/// The event whose first sample was the earliest was taken: 10 page faults instead of 57 samples of
-/// cpu-clock.
+/// Regression: the event whose first sample was the earliest was used: 10 page faults instead of 57 samples
+/// of cpu-clock.
 #[test]
 fn the_event_is_the_first_of_the_recording_and_not_of_the_samples() {
     for (name, samples) in [("several.p61", 57), ("several.p73", 55)] {

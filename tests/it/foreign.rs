@@ -11,7 +11,8 @@ use perfx_format::sample_type as st;
 use crate::support::{Ran, Tier, perfs, perfx, root, temp};
 use crate::{args, tiers};
 
-/// Those of tests/data/foreign, with the number of samples whose frames differ from what perf shows, and why.
+/// The recordings of tests/data/foreign, with the number of samples whose frames differ from perf's, and the
+/// reason.
 /// x86_64 is a 32-bit task.
 const STACKS: [(&str, usize, &str); 7] = [
     ("arm64", 0, ""),
@@ -61,7 +62,7 @@ fn chains(recording: &Path) -> Vec<Vec<u64>> {
     chains
 }
 
-/// How many samples perfx shows with other frames than the machine's own perf, and all of them.
+/// The samples that perfx shows with other frames than the machine's own perf, and the number of all samples.
 fn compare(arch: &str, name: &str) -> (Vec<String>, usize) {
     let folder = folder(arch);
     let theirs = frames(&fs::read_to_string(folder.join(format!("{name}.script"))).unwrap());
@@ -99,14 +100,14 @@ fn profiles_of_other_architectures_count_each_sample_with_its_stack() {
         let text = perfx(args!["export", "folded", "--foreign", "--root", folder, data, "-o", "-"]).text();
         let samples: usize =
             text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum();
-        // Those of s390x are cut, because its frames have room for all registers.
+        // The stacks of s390x are cut, because its frames have room for all registers.
         let is_whole =
             |line: &str| line.contains(";_start;entry;") || arch == "s390x" && line.contains(";leaf ");
         assert!(samples > 0 && text.lines().all(is_whole), "{arch}\n{text}");
     }
 }
 
-/// Also in the byte order of the recording.
+/// In the byte order of the recording, too.
 #[test]
 fn perf_reads_the_call_chains_that_stacks_of_other_architectures_became() {
     let out = temp();
@@ -144,7 +145,7 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
     let (before, after) = (chains(&data), chains(&once));
     let longer = before.iter().zip(&after).filter(|(before, after)| before.len() < after.len()).count();
     assert!(longer > before.len() / 2, "{longer} of {}", before.len());
-    // Kept registers lead to no second frame.
+    // Kept registers do not lead to a second frame.
     for (input, output) in [(&data, &once), (&once, &twice)] {
         let chain = format!("convert-callchain:foreign:root={}", folder.display());
         let keep = args!["run", "-p", chain];
@@ -154,9 +155,9 @@ fn frame_pointer_chains_of_aarch64_get_the_caller_that_only_the_link_register_te
 }
 
 /// A signal handler has no caller: it returns to the first byte of the code that `__kernel_rt_sigreturn`
-/// begins with. The byte before, of a call, is of no function, so that this frame was unknown.
+/// begins with. The byte before, where a call would be, belongs to no function, so this frame was unknown.
 #[test]
-fn the_frame_of_a_signal_that_the_link_register_leads_to_is_not_taken_for_a_call() {
+fn a_signal_frame_in_the_link_register_is_not_treated_as_a_call() {
     let (temp, folder) = (temp(), folder("arm64"));
     let chains_with = |root: &Path| {
         let out = temp.path().join("out");
@@ -179,7 +180,7 @@ fn the_frame_of_a_signal_that_the_link_register_leads_to_is_not_taken_for_a_call
             _ => panic!("{call:x?} {signal:x?}"),
         }
     }
-    // Those of leaf that deep has called.
+    // Those of leaf called by deep.
     assert!(moved > 0 && others > 0, "{moved} and {others}");
 }
 
@@ -235,7 +236,7 @@ fn without_the_file_the_innermost_frame_is_kept_and_the_rest_counted_as_lost() {
 }
 
 /// A program without `.debug_frame` has only the exception tables. They lead to the same callers, and damaged
-/// ones to the end of the chain.
+/// ones end the chain.
 #[test]
 fn exception_tables_of_arm_lead_to_the_callers_that_dwarf_leads_to() {
     let (temp, folder) = (temp(), folder("armhf"));

@@ -113,7 +113,7 @@ fn a_file_comes_back_from_a_pipe(tier: Tier) {
             return Err("build-ids became other ones".to_owned());
         }
         same_index("back in a file", &back)?;
-        // Nothing else differs: if these features did not change either, and perf left no empty slots in the
+        // Nothing else differs: if these features are unchanged, too, and perf left no empty slots in the
         // feature table, the whole file is the same. (Without any feature, the header of a big-endian file
         // becomes as short as perf requires.)
         let short = before.order.big && before.features.is_empty();
@@ -170,8 +170,8 @@ fn a_pipe_comes_back_from_a_file(tier: Tier) {
     });
 }
 
-/// The contents of a recording without offsets: every line of the dump is a record. Without feature STAT perf
-/// refuses a file whose events keep their ids nowhere, as those of perf stat do.
+/// The contents of a recording without offsets: every line of the dump is a record. Without feature STAT,
+/// perf refuses a file whose events have no ids, like those of perf stat.
 #[test]
 fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
     for (name, perf) in [("recorded/pipe-stat.p61.data", "perf"), ("recorded/pipe-stat.p73.data", "perf-new")]
@@ -186,7 +186,7 @@ fn a_pipe_of_perf_stat_becomes_a_file_that_perf_stat_reports() {
             let of_pipe = perf.run(Stdin::File(&fixture.path), ["stat", "report", "-i", "-"]);
             let of_file = perf.run(Stdin::Null, args!["stat", "report", "-i", out]);
             assert_eq!(of_file.code, Some(0), "{}", of_file.stderr);
-            // The output says that pipe data cannot be checked.
+            // The output reports that pipe data cannot be checked.
             let counts = |ran: &Ran| -> Vec<String> {
                 let said = format!("{}{}", ran.text(), ran.stderr);
                 said.lines().filter(|line| line.starts_with(' ')).map(str::to_owned).collect()
@@ -224,7 +224,7 @@ fn a_pipe_of_perf_stat_whose_events_have_no_id_goes_through_passes() {
 
 /// The front of a file must leave room for it, so that another copy has nothing to move.
 #[test]
-fn an_event_that_a_pipe_gives_late_stands_in_the_file_as_if_it_had_come_first() {
+fn a_late_event_of_a_pipe_is_in_the_header_of_the_file() {
     for name in ["recorded/pipe.p61.data", "crafted/aux-pipe-le.data"] {
         let pipe = Fixture::new(name).bytes();
         let all = records(&pipe[16..], Order::of(&pipe));
@@ -304,7 +304,7 @@ fn a_directory_becomes_one_file_or_pipe() {
             if left != right || left.is_empty() {
                 return Err(format!("{form}: {} records became {}", left.len(), right.len()));
             }
-            // Only a directory can hold the entries next to the data.
+            // Only a directory can contain entries next to the data.
             let beside = fs::read_dir(&fixture.path).unwrap().map(|entry| entry.unwrap().file_name());
             let beside: Vec<_> = beside
                 .map(|name| name.into_string().unwrap())
@@ -422,7 +422,7 @@ fn it_makes_no_difference_where_a_recording_is_read_from(tier: Tier) {
                     return Err(format!("exit code {:?} from {source}, not {:?}", ran.code, expected.code));
                 }
                 same_bytes(source, &expected.stdout, &ran.stdout)?;
-                // It prints the same, too, except for the name.
+                // It also prints the same, except for the name.
                 let name = fixture.path.to_str().unwrap();
                 let said =
                     ran.stderr.lines().map(|line| line.split_once(": at ").map_or(line, |(_, what)| what));
@@ -440,7 +440,7 @@ fn it_makes_no_difference_where_a_recording_is_read_from(tier: Tier) {
 }
 
 #[test]
-fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
+fn unknown_data_survives_every_change_of_form_and_every_pass() {
     /// Writes another recording from this one.
     fn changed(bytes: &[u8], args: &[&str]) -> Vec<u8> {
         let folder = temp();
@@ -500,7 +500,7 @@ fn what_nobody_knows_survives_every_change_of_form_and_every_pass() {
 }
 
 #[test]
-fn a_feature_without_content_is_told_where_a_pipe_can_not_hold_it() {
+fn an_empty_feature_that_a_pipe_can_not_contain_is_reported() {
     for (name, lost) in [("features-unknown-le", "unknown (60)"), ("features-empty-slots-le", "CPUID (9)")] {
         let folder = temp();
         let out = folder.path().join("out.data");
@@ -643,7 +643,7 @@ fn shown(path: &Path) -> Vec<usize> {
 /// perf 6.1 and 6.12 stop at a feature that they cannot read, 7.3 refuses such a file, and all of them fail
 /// at such pipe data.
 #[test]
-fn a_feature_at_which_perf_stops_is_rewritten_or_left_out_and_that_is_said() {
+fn features_that_stop_perf_are_rewritten_or_dropped_with_a_report() {
     for (name, command, options, said) in [
         ("cpudesc-none", "compress", "file", "CPUDESC (8) was left out"),
         ("cpudesc-none", "compress", "pipe", "CPUDESC (8) was left out"),
@@ -725,8 +725,8 @@ fn header_records_among_the_data_of_a_file_stay_out_of_pipe_data() {
     assert!(found.contains("header-record"), "{found}");
 }
 
-/// Copied without expansion, they would mean something else in the other form; expanded, they would be taken
-/// for header records.
+/// Copied without expansion, they would have another meaning in the other form; expanded, they would be
+/// treated as header records.
 #[test]
 fn header_records_inside_compressed_ones_are_refused() {
     for (name, other) in
@@ -779,7 +779,7 @@ fn header_records_inside_compressed_ones_are_said_when_they_are_copied_and_taken
 }
 
 #[test]
-fn what_no_section_names_is_kept_or_its_loss_is_said() {
+fn bytes_outside_sections_are_kept_or_reported_as_lost() {
     let copied = |input: &Path, to: &str| {
         let folder = temp();
         let out = folder.path().join("out.data");
@@ -828,7 +828,7 @@ fn what_no_section_names_is_kept_or_its_loss_is_said() {
 
 /// Event names in records padded to 8 bytes, and an attr record with uninitialised misc.
 #[test]
-fn a_pipe_of_perf_3_is_read_as_it_was_meant() {
+fn a_pipe_of_perf_3_is_read_correctly() {
     let fixture = Fixture::new("crafted/pipe-3-0.data");
     let dump = perfx(args!["dump", fixture.path]);
     assert_eq!(dump.code, Some(0), "{}", dump.stderr);
@@ -847,7 +847,7 @@ fn a_pipe_of_perf_3_is_read_as_it_was_meant() {
 }
 
 #[test]
-fn a_feature_too_large_for_pipe_data_is_said_with_its_size() {
+fn a_feature_too_large_for_pipe_data_is_reported_with_its_size() {
     let fixture = Fixture::new("crafted/features-unknown-le.data");
     let mut file = fixture.bytes();
     let contents = Contents::file(&file);
@@ -882,7 +882,7 @@ fn events_without_sample_id_all_are_reported_where_they_become_pipe_data() {
     }
 }
 
-/// perf does not ask of a pipe that all its events have their id at one place, but of a file.
+/// perf requires the ids of a file's events to be at one position, but not those of a pipe.
 #[test]
 fn events_whose_ids_are_at_different_places_are_reported_where_they_become_a_file() {
     let folder = temp();
@@ -892,14 +892,14 @@ fn events_whose_ids_are_at_different_places_are_reported_where_they_become_a_fil
     let ran = perfx(args!["copy", "--to", "file", "-o", out, pipe]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("perf refuses such a file, but reads pipe data"), "{}", ran.stderr);
-    // What perf stat wrote has no ids, and perf reads it all the same.
+    // The output of perf stat has no ids, and perf reads it all the same.
     let ran = perfx(args!["copy", "-f", "--to", "file", "-o", out, named("pipe-stat.p61")[0].path]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
 /// perf of x86 reads big-endian files, but not big-endian pipe data.
 #[test]
-fn big_endian_pipe_data_is_said_to_be_misread_elsewhere() {
+fn big_endian_pipe_data_gets_a_warning_about_other_readers() {
     let folder = temp();
     let said = |name: &str, to: &str| {
         let input = Fixture::new(&format!("crafted/{name}.data")).path;

@@ -32,7 +32,7 @@ fn number(value: &Json) -> u64 {
     value.as_u64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap())
 }
 
-/// A DSO as both name it: memory without a file is named after its JIT map, in two ways.
+/// A DSO in the form common to both: memory without a file is named after its JIT map, in two ways.
 fn short(dso: &str) -> String {
     let last = dso.rsplit('/').next().unwrap();
     let is_map = dso.starts_with("[JIT] tid") || last.starts_with("perf-") && last.ends_with(".map");
@@ -84,7 +84,7 @@ fn functions_are_those_of_perf_report(tier: Tier) {
         });
         let compared = AtomicUsize::new(0);
         each_fixture(&fixtures, |fixture| {
-            // perf shows nothing of a file that is cut off, or of an event without samples.
+            // perf shows nothing for a truncated file, or for an event without samples.
             for (event, theirs) in of_perf(&perf, fixture, root) {
                 let more = ["--root", root.to_str().unwrap(), "--event", &event];
                 let Ok(document) = listed("functions", &fixture.path, &more) else { continue };
@@ -107,8 +107,8 @@ fn functions_are_those_of_perf_report(tier: Tier) {
     }
 }
 
-/// Of a sample that read the counters of a group, `--event` selects those of the events that it names:
-/// nothing was found for another event than the leader, and all events of the group for that.
+/// Regression: for samples with the counters of a group, `--event` found nothing for a member, and all events
+/// of the group for the leader.
 #[test]
 fn members_of_a_group_are_selected_by_their_names() {
     for name in ["group-read.p510", "group-read.p61", "group-read.p612", "group-read.p73", "pipe-group.p61"] {
@@ -317,7 +317,7 @@ fn a_recording_in_place_of_a_command_is_shown_on_one_screen(tier: Tier) {
     assert!(in_folder("list").stderr.contains("<WHAT>"), "{}", in_folder("list").stderr);
     assert!(in_folder("./list").text().contains("cpu-clock"));
     assert!(in_folder("lits").stderr.contains("a similar subcommand exists: 'list'"));
-    // What has no samples is shown, too.
+    // Events without samples are shown, too.
     each_fixture(&tier.of(all()), |fixture| {
         let ran = perfx(args![fixture.path, "--foreign"]);
         match ran.code {

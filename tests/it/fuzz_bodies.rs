@@ -228,7 +228,7 @@ struct Summary {
     features: Features,
     stored: u64,
     data: Vec<u8>,
-    /// Whether compressed data can be read.
+    /// True if compressed data can be read.
     whole: bool,
 }
 
@@ -277,8 +277,8 @@ fn check(written: &[u8], form: OutputForm) -> Summary {
 
 const FORMS: [OutputForm; 2] = [OutputForm::File, OutputForm::Pipe];
 
-/// A file of the other byte order without HOSTNAME: like perf, perfx may take its feature bits for those of a
-/// 32-bit machine.
+/// A file of the other byte order without HOSTNAME: like perf, perfx may interpret its feature bits as those
+/// of a 32-bit machine.
 fn by_hostname(summary: &Summary, form: OutputForm) -> bool {
     form == OutputForm::File
         && summary.endian == Endian::Big
@@ -330,7 +330,7 @@ fn rewritten(
     Some((before, outcome, after))
 }
 
-/// The same, and every dropped record is counted.
+/// Runs a pass; every dropped record is counted.
 fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     let form = FORMS[options % 2];
     let Some((before, outcome, after)) = rewritten(bytes, options, make) else { return };
@@ -344,7 +344,7 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     }
 }
 
-/// The doctor's answer does not depend on the number of threads, it counts what it does not list, and it
+/// The doctor's answer does not depend on the number of threads, it counts unlisted places, and it reports
 /// reports `unreadable` exactly if the recording cannot be copied.
 pub(crate) fn doctor(bytes: &[u8]) {
     let Ok(recording) = open(bytes) else { return };
@@ -379,7 +379,7 @@ pub(crate) fn split(bytes: &[u8]) {
     split_by(bytes, ways[bytes.len() / 2 % ways.len()]);
 }
 
-/// The same, for one way to split.
+/// Splits in one way.
 pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
     let Ok(mut recording) = open(bytes) else { return };
     let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1) else { return };
@@ -846,7 +846,7 @@ pub(crate) fn records(bytes: &[u8]) {
     let mut walker = Walker::new(rest, &origins, endian);
     while let Ok(Some(record)) = walker.next_record() {
         look_at(&record, &layouts);
-        // A new name is found where the old one was.
+        // The new name is found in place of the old one.
         if let Ok(Some(new)) = rename_record(&record, &layouts, |_| Some(b"/new".to_vec())) {
             let new =
                 Record::new(&new, record.payload(), record.origin(), endian).expect("it was just written");
@@ -875,7 +875,7 @@ pub(crate) fn features(bytes: &[u8]) {
         });
         assert!(again.is_some_and(|again| again.section == renamed.section));
     }
-    // What can be read can be written, and is the same when read again.
+    // Readable data can be written, and is the same when read again.
     if let Some(index) = read_auxtrace_index(section, endian) {
         assert_eq!(read_auxtrace_index(&write_auxtrace_index(&index, endian), endian), Some(index));
     }
@@ -974,7 +974,7 @@ impl CodeImage for OwnBytes<'_> {
     }
 }
 
-/// All that a decoder says, and how much.
+/// The text of all events, and its amount.
 #[derive(Default)]
 struct Said {
     hash: u64,
@@ -1027,7 +1027,7 @@ impl Sink for Said {
     }
 }
 
-/// A trace says the same however it is cut, and what it says has a bound.
+/// A trace decodes the same however it is cut, and its output is bounded.
 fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Said)) {
     let switches: Vec<_> = (0..4)
         .map(|at| Switch {
@@ -1073,7 +1073,7 @@ pub(crate) fn intel_pt(bytes: &[u8]) {
     });
 }
 
-/// A CoreSight trace, behind a byte that says of what trace unit.
+/// A CoreSight trace, after a byte that selects the trace unit.
 pub(crate) fn coresight(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     let has = |bit: u8| u64::from(how >> bit & 1);
@@ -1108,7 +1108,7 @@ pub(crate) fn branch_list(bytes: &[u8]) {
     }
 }
 
-/// A symbol: its name is text of a bounded length, and the same when it is asked for again.
+/// A symbol: its name is text of a bounded length, and the same in a second request.
 pub(crate) fn symbol_name(bytes: &[u8]) {
     let mut names = ShownNames::default();
     let name = names.of(bytes);
@@ -1290,7 +1290,7 @@ mod smoke {
 
     tiers!(every_recording_as_it_is);
     fn every_recording_as_it_is(tier: Tier) {
-        // every_pass.rs runs those of the passes on all recordings.
+        // every_pass.rs runs the bodies of passes on all recordings.
         each_fixture(&readable(tier), |fixture| {
             let bytes = fixture.bytes();
             RECORDINGS.iter().for_each(|(_, body)| body(&bytes));
@@ -1322,7 +1322,7 @@ mod smoke {
         each_fixture(&small(tier), |fixture| {
             let bytes = fixture.bytes();
             for (name, body) in &bodies {
-                // Of the body, too, so that a new one does not change what the others get.
+                // The name of the body, too, so that a new body does not change the inputs of others.
                 let names = fixture.name.bytes().chain(name.bytes());
                 let mut seed = names.fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
                 (0..times()).for_each(|_| body(&changed(&bytes, &mut seed)));

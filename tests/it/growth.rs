@@ -1,4 +1,4 @@
-//! Every command takes time and memory in proportion to its input, whatever that holds: each command of the
+//! Every command takes time and memory in proportion to its input, for any contents: each command of the
 //! table in [`crate::every_pass`] runs on each family of hostile recordings, with n items and with 4 n. A
 //! command that is in the table, or a pass in the registry, is covered.
 //!
@@ -321,7 +321,7 @@ fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().chain(&OF_PROGRAMS)
 }
 
-/// Commands that need more than the table has, to do what they are for.
+/// Commands that need additional arguments for their main work.
 const MORE: [(&str, &[&str]); 6] = [
     ("inject", &["--jit", "--jit-map", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
@@ -331,7 +331,7 @@ const MORE: [(&str, &[&str]); 6] = [
     ("export", &["profgen", "--foreign", "--root", "HERE", "--binary", "HERE/nowhere/program", "-o", "OUT"]),
 ];
 
-/// User and system time of a command, s; or what is wrong. It may use `memory` bytes of private memory.
+/// User and system time of a command, s; or the error. It may use `memory` bytes of private memory.
 fn measured(command: &str, args: &[String], input: &Path, memory: u64) -> Result<f64, String> {
     let folder = temp();
     // Beside it, an index or a report may appear.
@@ -370,12 +370,12 @@ fn measured(command: &str, args: &[String], input: &Path, memory: u64) -> Result
     times.ok_or_else(|| format!("no times: {text}"))
 }
 
-/// The most times as long that 4 n items may take, of the time that is not the same for any number; s.
+/// The maximum factor of time for 4 n items, without the constant part; s.
 const MOST_TIMES: f64 = 7.0;
 const ALWAYS: f64 = 0.1;
 
-/// Private memory that a command with two threads may use for any input, and for each byte of it. The code
-/// and the data of the program that are not shared, stacks, and what malloc keeps in reserve count as well.
+/// Private memory that a command with two threads may use for any input, and for each byte of it. This
+/// includes unshared code and data of the program, stacks, and malloc's reserves.
 const MEMORY: u64 = (64 + 2 * 8 + 32) << 20;
 const MEMORY_OF_BYTE: u64 = 48;
 
@@ -387,7 +387,7 @@ fn time_and_memory_grow_in_proportion_to_the_input(tier: Tier) {
         ((*command).to_owned(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
     });
     let rooted = |(command, mut args): (String, Vec<String>)| {
-        // Files beside the recording are in place of those of this machine.
+        // Files beside the recording replace those of this machine.
         if let Some(at) = args.iter().position(|arg| arg == "--foreign") {
             args.splice(at + 1..at + 1, ["--root", "HERE"].map(str::to_owned));
         }

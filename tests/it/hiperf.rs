@@ -91,7 +91,7 @@ fn recordings_with_other_stacks_of_a_process_are_not_joined() {
     assert!(ran.code == Some(1) && ran.stderr.contains(said), "{}", ran.stderr);
 }
 
-/// Nothing said that a part of the tables was not read.
+/// Regression: unread parts of the tables were not reported.
 #[test]
 fn doctor_finds_tables_of_hiperf_that_end_early() {
     let folder = temp();

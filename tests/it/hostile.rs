@@ -10,10 +10,11 @@ use perfx_format::{Attr, Event, Feature, MappedFile, RecordType as T, sample_typ
 use crate::made::{BASE, Dwarf4, ID, elf, many_attributes, nested, shared_lines, shared_ranges};
 use crate::maker::{LE, Maker, PLAIN, USER, event};
 
-/// A name, how many items there are, and what writes a recording with so many into a folder, as `in.data`.
+/// A name, the number of items, and a function that writes a recording with this many into a folder, as
+/// `in.data`.
 pub(crate) type Family = (&'static str, u64, fn(&Path, u64));
 
-/// Where the program is mapped, and from where on its code is in memory.
+/// The address of the program's mapping, from which on its code is in memory.
 const START: u64 = 1 << 40;
 const CODE: u64 = START + BASE;
 
@@ -41,8 +42,8 @@ fn with_dwarf(folder: &Path, dwarf: &Dwarf4, n: u64) {
     });
 }
 
-/// The call frame information of one function, which has all of the code: its caller's frame is 8 bytes above
-/// the stack pointer, unless these instructions say something else.
+/// The call frame information of one function that has all of the code: its caller's frame is 8 bytes above
+/// the stack pointer, unless these instructions change that.
 fn table(instructions: &[u8]) -> Vec<u8> {
     let mut table = entry(&cie(b""));
     table.extend(fde(table.len(), BASE, 1 << 30, instructions));
@@ -50,7 +51,7 @@ fn table(instructions: &[u8]) -> Vec<u8> {
     table
 }
 
-/// With its length in front.
+/// An entry with its length.
 fn entry(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()
 }
@@ -61,13 +62,13 @@ fn cie(augmentation: &[u8]) -> Vec<u8> {
     [&[0, 0, 0, 0, 1], augmentation, &[0, 1, 0x78, 16], length, &[0x0c, 7, 8, 0x90, 1]].concat()
 }
 
-/// The entry of a function, at this place behind the entry that it refers to.
+/// The entry of a function, at this distance after the entry that it refers to.
 fn fde(distance: usize, start: u64, size: u64, instructions: &[u8]) -> Vec<u8> {
     let distance = distance as u32 + 4;
     entry(&[&distance.to_le_bytes()[..], &start.to_le_bytes(), &size.to_le_bytes(), instructions].concat())
 }
 
-/// A recording with the stacks of samples at these places of the code, full of return addresses into it.
+/// A recording with the stacks of samples at these offsets of the code, full of return addresses into it.
 fn with_stacks(folder: &Path, section: (&str, Vec<u8>), places: impl Iterator<Item = u64>, words: usize) {
     let mut attr = Attr::default();
     (attr.type_, attr.sample_period) = (1, 1000);
@@ -91,14 +92,14 @@ fn with_stacks(folder: &Path, section: (&str, Vec<u8>), places: impl Iterator<It
     });
 }
 
-/// A recording of a program that begins with this code, and of the traces of it that CPU 0 wrote: of its
-/// event `config`, its description, and the flags of the AUX records.
+/// A recording of a program that begins with this code, and of its traces by CPU 0: with its event's
+/// `config`, its description, and the flags of the AUX records.
 fn with_traces(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], u64), traces: &[&[u8]]) {
     let mut traced = Attr::default();
     (traced.type_, traced.config, traced.sample_period) = (8, config, 1);
     (traced.sample_type, traced.flags) = (PLAIN | st::IDENTIFIER, 1 << 18);
     let events = [Event::made(&traced, vec![1], LE)];
-    // The code is behind all sections but this one, whose place is not known before.
+    // The code follows all sections except this one, whose position is not known before.
     let section = |front: usize| vec![(".text", [&vec![0; front], code].concat())];
     let at = elf(&section(0)).windows(code.len()).position(|bytes| bytes == code).unwrap();
     let sections = section(BASE as usize - at);
@@ -121,7 +122,7 @@ fn with_traces(folder: &Path, code: &[u8], (config, info, flags): (u64, &[u64], 
     });
 }
 
-/// A recording of Intel PT, with these packets behind the first address, which is that of the code; with
+/// A recording of Intel PT, with these packets after the first address, which is that of the code; with
 /// snapshots, they are those of the first.
 fn with_pt(folder: &Path, code: &[u8], packets: &[u8], snapshots: Option<&[&[u8]]>) {
     let is_snapshot = snapshots.is_some().into();
@@ -135,7 +136,7 @@ fn with_pt(folder: &Path, code: &[u8], packets: &[u8], snapshots: Option<&[&[u8]
     with_traces(folder, code, (0x2401, &info, 0), &traces);
 }
 
-/// A recording of an ETMv4 of CoreSight without frames, with these packets behind the first address.
+/// A recording of an ETMv4 of CoreSight without frames, with these packets after the first address.
 fn with_etm(folder: &Path, code: &[u8], packets: &[u8]) {
     let unit = [0x4040_4040_4040_4040, 0, 8, 0x800, 0x10, 0x2800_0ea1, 0x4100_f422, 0x2000_1088, 0, 0xcc, !0];
     let info = [&[3, 1, 8 << 32 | 1, 0][..], &unit].concat();
@@ -181,7 +182,7 @@ pub(crate) const OF_PROGRAMS: [Family; 13] = [
         with_stacks(folder, (".eh_frame", tables), 0..n, 64);
     }),
     ("long expressions of each register of each frame", 5, |folder, n| {
-        // The stack pointer and 8, after many times nothing; the other registers likewise.
+        // The stack pointer plus 8, after many operations without effect; the other registers likewise.
         let expression = [&[0x77, 8][..], &[0x96; 95]].concat();
         let block = [&[0x61][..], &expression].concat();
         let of_register = |register: u8| [&[0x16, register][..], &block].concat();

@@ -1,5 +1,5 @@
 //! The files of a package do not import each other in circles, libraries return errors of their own types,
-//! and the pages say which package uses which.
+//! and the pages list the dependencies of each package.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -164,7 +164,7 @@ fn the_fuzz_targets_have_each_file_that_their_files_use() {
         assert!(modules.len() >= 3, "{target}: {modules:?}");
         for module in modules.iter().map(|module| module.trim_end_matches(';')) {
             let code = fs::read_to_string(root().join(format!("tests/it/{module}.rs"))).unwrap();
-            // What follows runs as ordinary tests only.
+            // The rest runs only as ordinary tests.
             let shared = code.split("#[cfg(test)]").next().unwrap();
             for line in shared.lines().filter_map(|line| line.split_once("crate::").map(|(_, name)| name)) {
                 let used =
@@ -175,7 +175,7 @@ fn the_fuzz_targets_have_each_file_that_their_files_use() {
     }
 }
 
-/// The name of the package in this folder without `perfx-`, and those of the packages that it uses.
+/// The name of the package in this folder without `perfx-`, and those of its dependencies.
 fn package(folder: &str) -> (String, BTreeSet<String>) {
     let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml")).unwrap();
     let short = |name: &str| name.trim_matches('"').trim_start_matches("perfx-").to_owned();

@@ -1,5 +1,5 @@
-//! `perfx export html`: the page holds what `export folded` and `stats` count, the same bytes on any number
-//! of threads, and no name of a recording as markup. `browser.rs` opens it.
+//! `perfx export html`: the page contains the counts of `export folded` and `stats`, the same bytes on any
+//! number of threads, and no name of a recording as markup. `browser.rs` opens it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -143,7 +143,7 @@ fn to_base64(bytes: &[u8]) -> String {
     text + &"=".repeat(padding)
 }
 
-/// The page with more behind each of its texts, but for numbers.
+/// The page with a suffix on each of its texts, except numbers.
 pub(crate) fn with_names(page: &[u8], more: &str) -> Vec<u8> {
     fn rename(value: &mut Json, more: &str) {
         match value {
@@ -238,7 +238,7 @@ fn listed_code_has_the_instructions_of_the_file_and_the_weight_of_the_samples() 
     let (mut first, mut names) = (0, Vec::new());
     let lines = perfx(args!["export", "folded", "--foreign", "--root", root, input]).text();
     for code in &data.head.code {
-        // Nothing says what its functions are.
+        // Its functions are unknown.
         if code.name == "[kernel.kallsyms]" {
             assert!(code.instructions.is_empty() && code.lack.is_some());
             names.push(code.name.as_str());
@@ -310,7 +310,8 @@ fn source_lines_have_the_samples_of_their_code() {
     assert_eq!(ours, theirs, "{text}");
 }
 
-/// A link in place of a source file put the text of any file on the page, such as /etc/shadow for root.
+/// Regression: a link in place of a source file put the text of any file on the page, such as /etc/shadow for
+/// root.
 #[test]
 fn source_is_read_in_the_folder_of_the_compiler_and_through_no_link() {
     let Some(perf) = perf("perf") else { return };
@@ -419,7 +420,7 @@ fn a_page_does_not_depend_on_threads_form_or_folder(tier: Tier) {
     assert_eq!(piped.head.recordings[0].about["name"], "<stdin>");
 }
 
-/// The names of a recording as an attacker would choose them; each replaces one of the same length.
+/// The names of a recording as chosen by an attacker; each replaces one of the same length.
 pub(crate) fn hostile() -> Vec<u8> {
     let mut bytes = Fixture::new("recorded/fp.p61.data").bytes();
     let names = [("/tmp/perfx-data/work/burn\0", "/</script><img src=x o=1>\0"), ("burn\0\0\0", "<b>&;\0\0")];
@@ -516,8 +517,8 @@ int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
 ";
 
-/// Of a kernel at another address (KASLR), from its vmlinux or from the copy of its memory beside the
-/// recording; without these, the page says what is missing.
+/// The code of a kernel at another address (KASLR), from its vmlinux or from the copy of its memory beside
+/// the recording; without these, the page reports the missing code.
 #[test]
 fn code_of_the_kernel_is_that_of_its_vmlinux_or_kcore() {
     if !is_installed("ld", "apt-get install binutils") || !is_installed("gcc", "apt-get install gcc") {

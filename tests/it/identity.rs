@@ -8,7 +8,7 @@ use crate::parse::{Contents, Order};
 use crate::support::{Fixture, Form, Tier, all, each, each_fixture, perfx, recorded, same_bytes, temp};
 use crate::{args, tiers};
 
-/// perf was killed before these were complete, or they were truncated: `validation.rs` tests them.
+/// False for recordings that were incomplete when perf was killed, or truncated: `validation.rs` tests them.
 fn is_whole(fixture: &Fixture) -> bool {
     !["cut-", "killed", "pipe-cut"].iter().any(|part| fixture.name.contains(&format!("recorded/{part}")))
 }
@@ -27,7 +27,7 @@ fn copied(fixture: &Fixture) -> Result<Option<(Vec<u8>, i32)>, String> {
 }
 
 #[test]
-fn what_perf_recorded_is_copied_byte_by_byte() {
+fn recordings_of_perf_are_copied_byte_by_byte() {
     let fixtures: Vec<_> = recorded()
         .into_iter()
         .filter(|fixture| fixture.form != Form::Directory && is_whole(fixture))
@@ -49,7 +49,7 @@ fn every_file_keeps_its_data_and_perfs_own_layout_is_kept_as_a_whole(tier: Tier)
         let Some((copy, code)) = copied(fixture)? else { return Ok(()) };
         let file = fixture.bytes();
         same_bytes("the data section", &data(&file), &data(&copy))?;
-        // With exit code 3, parts of the input are not where the header says, which is reported.
+        // With exit code 3, parts of the input are not where the header points, which is reported.
         let why = if code == 0 { Contents::file(&file).not_canonical(&file) } else { Some("it is damaged") };
         match why {
             None => same_bytes("a canonical file", &file, &copy)?,
@@ -88,8 +88,8 @@ fn a_pipe_is_copied_byte_by_byte_up_to_where_it_is_cut() {
     });
 }
 
-tiers!(what_is_dumped_does_not_depend_on_the_run);
-fn what_is_dumped_does_not_depend_on_the_run(tier: Tier) {
+tiers!(a_dump_does_not_depend_on_the_run);
+fn a_dump_does_not_depend_on_the_run(tier: Tier) {
     let fixtures: Vec<_> =
         tier.of(all()).into_iter().filter(|fixture| fixture.recorded_by() == Some("p61")).collect();
     each_fixture(&fixtures, |fixture| {
@@ -99,7 +99,7 @@ fn what_is_dumped_does_not_depend_on_the_run(tier: Tier) {
 }
 
 #[test]
-fn what_stays_unchanged_keeps_its_place_in_a_page() {
+fn unchanged_ranges_keep_their_offset_in_a_page() {
     // Otherwise file systems that share blocks could not share it with the input.
     let folder = temp();
     let input = folder.path().join("in.data");

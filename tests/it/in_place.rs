@@ -116,10 +116,10 @@ fn a_limit_of_the_file_size_is_an_error_and_leaves_the_file_as_it_was() {
     }
 }
 
-/// Only root can create files of another owner, and a program run by another user must be in a place that
-/// user can reach.
+/// Only root can create files of another owner, and a program run by another user must be in a folder that
+/// this user can reach.
 #[test]
-fn a_file_of_another_owner_is_not_taken_from_him() {
+fn a_change_in_place_keeps_the_owner_of_a_file() {
     const OWNER: u32 = 65_533;
     const WRITER: u32 = 65_534;
     let folder = temp();
@@ -166,7 +166,7 @@ fn merge_meanwhile(way: &[&str], meanwhile: impl FnOnce(&Path)) -> (tempfile::Te
     merge.arg("merge").args([&host, &guest]).args(way).current_dir(folder.path());
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| run(&mut merge, Stdin::Null));
-        // Opens when perfx opens it, which is after it opened the host.
+        // Blocks until perfx opens it, which is after it opened the host.
         let mut writer = fs::OpenOptions::new().write(true).open(&guest).unwrap();
         meanwhile(&host);
         let _ = std::io::Write::write_all(&mut writer, &packed("guest"));
@@ -208,7 +208,7 @@ fn a_file_that_another_program_changed_meanwhile_is_not_changed_in_place() {
     }
 }
 
-/// Its end then reads as zeros, and no signal comes.
+/// Its end then reads as zeros, without a signal.
 #[test]
 fn an_input_that_is_cut_short_by_less_than_a_page_is_noticed() {
     let (folder, ran) = merge_meanwhile(&["-o", "out"], |host| {
@@ -239,7 +239,7 @@ fn other_names_of_a_file_that_is_written_again_in_place_are_counted() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// One that can't be changed stays as it is, is named, and does not stop the others.
+/// A recording that can't be changed is left unchanged and named, and does not stop the others.
 #[test]
 fn several_recordings_are_changed_in_place_each_by_itself() {
     let folder = temp();
@@ -281,7 +281,7 @@ fn several_recordings_are_changed_in_place_each_by_itself() {
 
 /// It waited in silence.
 #[test]
-fn a_change_in_place_says_that_it_waits_for_another_program() {
+fn a_change_in_place_reports_that_it_waits_for_another_program() {
     let folder = temp();
     let path = folder.path().join("there.data");
     fs::write(&path, interrupted("recorded/plain.p61.data")).unwrap();

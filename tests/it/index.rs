@@ -1,4 +1,4 @@
-//! With the index that `perfx index` writes, every command does what it does without; an index that does not
+//! With the index of `perfx index`, every command has the same result as without; an index that does not
 //! belong to the recording is not used.
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ fn index_of(recording: &Path) -> PathBuf {
     path.into()
 }
 
-/// What a command prints, reports and writes.
+/// The output, the report and the files of a command.
 fn outcome(folder: &Path, recording: &Path, command: &[&str]) -> (Ran, Vec<(PathBuf, Vec<u8>)>) {
     let out = folder.join("out");
     fs::create_dir(&out).unwrap();
@@ -34,7 +34,7 @@ fn outcome(folder: &Path, recording: &Path, command: &[&str]) -> (Ran, Vec<(Path
     (ran, written)
 }
 
-/// Fails if the command does anything else with an index.
+/// Fails if the command has another result with an index.
 fn is_same(recording: &Path, command: &[&str]) -> Result<(), String> {
     let folder = temp();
     let index = index_of(recording);
@@ -209,7 +209,7 @@ fn a_stale_index_is_not_used() {
     let ran = perfx(args!["view", "--count", "--foreign", copy.join("in.data")]);
     assert!(ran.stderr.contains(NOT_USED), "{}", ran.stderr);
     file.write_all_at(&byte, 3000).unwrap();
-    // The content is what was indexed.
+    // The content is the indexed one.
     assert_eq!(says(), "");
     file.set_len(file.metadata().unwrap().len() + 8).unwrap();
     assert!(says().contains(NOT_USED), "{}", says());
@@ -241,7 +241,7 @@ fn the_index_of_another_user_is_not_used() {
     assert_eq!(perfx(args!["view", "--count", "--foreign", recording]).stderr, "");
 }
 
-/// Otherwise, whoever can put a file beside a recording decides what `redact` leaves in it.
+/// Otherwise, whoever can put a file beside a recording could decide the output of `redact`.
 #[test]
 fn commands_that_change_or_judge_all_records_use_no_index() {
     let folder = temp();
@@ -292,7 +292,7 @@ fn an_index_goes_with_copies_of_its_recording() {
     fs::copy(index_of(&recording), index_of(&copy)).unwrap();
     fs::copy(&recording, &copy).unwrap();
     assert_eq!(perfx(args!["view", "--count", "--foreign", copy]).stderr, "");
-    // Whoever calls it by a link has no index, and needs none.
+    // A recording opened through a link has no index, and needs none.
     symlink(&recording, folder.path().join("link.data")).unwrap();
     assert_eq!(perfx(args!["view", "--count", "--foreign", folder.path().join("link.data")]).stderr, "");
 }
@@ -343,7 +343,7 @@ fn directories_and_pipe_data_have_indexes_and_streams_have_none() {
 
 /// /dev/stdin.pfi was written.
 #[test]
-fn what_only_a_descriptor_names_has_no_place_for_an_index() {
+fn a_file_without_a_path_gets_no_index() {
     let folder = temp();
     let (recording, link) = (folder.path().join("in.data"), folder.path().join("link.data"));
     fs::copy(Fixture::new("recorded/fp.p61.data").path, &recording).unwrap();

@@ -128,7 +128,8 @@ fn attr_of_json(attr: &Json) -> BTreeMap<String, String> {
     fields
 }
 
-/// The same from a line of perf, whose fields are `NAME: VALUE` or `NAME = VALUE`. perf 7.3 adds names after
+/// Like `attr`, from a line of perf, whose fields are `NAME: VALUE` or `NAME = VALUE`. perf 7.3 adds names
+/// after
 /// numbers, which it looks up in this machine's /sys.
 fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
@@ -171,7 +172,7 @@ fn forget_misread(info: &Json, attr: &mut BTreeMap<String, String>) {
         match attr.get("size").map(String::as_str) {
             None => {
                 attr.remove("{ bp_len, config2 }");
-                // Behind the first id is what perf's memory had, in some runs pointers.
+                // After the first id is uninitialized memory of perf, in some runs pointers.
                 attr.retain(|name, _| !BEHIND_THE_SMALLEST.contains(&&name[..]));
                 None
             }
@@ -363,7 +364,7 @@ fn expected(info: &Json, perf: &Perf) -> Vec<String> {
                 let [wall, clock] = ["wall_ns", "clock_ns"].map(|name| number(&fields[name]));
                 let date = match info["clock"]["reference"]["wall"].as_str() {
                     Some(date) => date[..26].replace('T', " "),
-                    // perf stat record writes zeros, which perfx treats as none.
+                    // perf stat record writes zeros, which perfx treats as no time.
                     None => "1970-01-01 00:00:00.000000".to_owned(),
                 };
                 let [second, us] = [wall / 1_000_000_000, wall % 1_000_000_000 / 1000];
@@ -601,7 +602,7 @@ fn sound() -> Vec<Fixture> {
         "guest-", "aux-le", "event-types", "attrs-",
     ];
     let mut fixtures = recorded();
-    // Parts of these cannot be read, which perf reports on standard error, and it stops at different places.
+    // Parts of these are unreadable, which perf reports on standard error, and it stops at different places.
     fixtures.retain(|fixture| !fixture.name.contains("/cut-") && !fixture.name.contains("/killed"));
     fixtures.extend(
         all().into_iter().filter(|fixture| {
@@ -635,7 +636,7 @@ fn json_keeps_to_its_schema(tier: Tier) {
         }
         let document: Json = serde_json::from_slice(&ran.done()?.stdout).map_err(|e| e.to_string())?;
         conforms("info", &document)?;
-        // The lines contain the same.
+        // The lines have the same contents.
         let mut parts: BTreeMap<String, Vec<Json>> = BTreeMap::new();
         for line in run("ndjson").done()?.text().lines() {
             let mut line: Json = serde_json::from_str(line).map_err(|e| e.to_string())?;
@@ -678,7 +679,7 @@ fn a_pipe_says_what_its_file_says() {
 }
 
 #[test]
-fn a_pipe_that_is_still_being_written_is_answered_for() {
+fn results_are_printed_before_a_pipe_ends() {
     let bytes = Fixture::new("recorded/pipe.p73.data").bytes();
     let mut child = perfx_command()
         .args(["info", "-q"])
@@ -733,7 +734,7 @@ fn records_are_not_read() {
 }
 
 #[test]
-fn the_same_is_said_of_every_copy() {
+fn every_copy_is_reported_alike() {
     let folder = temp();
     let [one, two] = ["one.data", "two.data"].map(|name| folder.path().join(name));
     let bytes = Fixture::new("recorded/group.p61.data").bytes();
@@ -822,7 +823,7 @@ fn errors() {
 
 /// Some writers leave the largest number in SAMPLE_TIME if they saw no sample.
 #[test]
-fn a_time_that_nobody_knows_is_not_shown_as_one() {
+fn an_unknown_time_is_not_shown_as_a_time() {
     let mut file = Fixture::new("recorded/plain.p61.data").bytes();
     let contents = crate::parse::Contents::file(&file);
     let slot = contents.data.end + 16 * contents.features.keys().position(|feature| *feature == 21).unwrap();

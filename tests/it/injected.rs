@@ -1,4 +1,4 @@
-//! `inject` adds the files' build-ids for the DSOs that perf finds hit, before the first sample that hits,
+//! `inject` adds the files' build-ids for the DSOs that samples hit according to perf, before the first hit,
 //! once, and in every form of recording; perf shows the same samples as before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +41,7 @@ fn ids_below(folder: &str, bytes: &[u8], is_pipe: bool) -> BTreeMap<String, Vec<
     contents.build_ids(bytes).into_iter().filter_map(below).collect()
 }
 
-/// The same for the ids in MMAP2 records.
+/// Like `ids`, for the ids in MMAP2 records.
 fn ids_in_mappings(bytes: &[u8], is_pipe: bool) -> BTreeMap<String, Vec<u8>> {
     let contents = if is_pipe { Contents::pipe(bytes) } else { Contents::file(bytes) };
     let mut ids = BTreeMap::new();
@@ -530,7 +530,7 @@ fn the_old_image_of_an_exec_stays_where_samples_during_the_exec_hit_it() {
         .fork(8, 7, 20)
         .exec(8, "tool", 30)
         .mmap2(8, 0x5000, "/bin/tool", 31)
-        // The kernel's exec is under way: the user part belongs to the old image.
+        // The kernel's exec is not finished: the user part belongs to the old image.
         .sample(8, 0x1234, 32)
         .sample(8, 0x5234, 40);
     let folder = temp();
@@ -634,7 +634,7 @@ fn held_by_mappings(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_feature_build_id_that_is_made_holds_what_mmap2_records_hold() {
+fn a_new_build_id_feature_has_the_ids_in_mmap2_records() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let with_mmap2_ids = Fixture::new("recorded/plain.p73.data");
@@ -777,13 +777,13 @@ fn without_anything_to_inject_the_recording_is_copied() {
     let ran = perfx(args!["inject", "--in-place", there]);
     assert!(ran.code == Some(0) && ran.stderr.contains("is unchanged"), "{}", ran.stderr);
     same_bytes("in place", &bytes, &fs::read(&there).unwrap()).unwrap();
-    // Places for ids are useless without an option that says what to inject.
+    // Places for ids are useless without an option for the injected data.
     let ran = perfx(args!["inject", "--known-build-ids", "aa /bin/x", there]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
 }
 
 #[test]
-fn why_nothing_was_injected_is_said() {
+fn the_reason_for_an_empty_injection_is_reported() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let ran = perfx(args![
@@ -896,7 +896,7 @@ fn without_feature(mut bytes: Vec<u8>, feature: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_feature_build_id_that_merge_makes_holds_what_the_host_s_mmap2_records_hold() {
+fn a_build_id_feature_made_by_merge_has_the_ids_in_mmap2_records_of_the_host() {
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
     for name in ["host.data", "guest.data"] {
@@ -929,7 +929,7 @@ fn samples_in_compressed_records_that_the_header_does_not_announce_count() {
     let ids = ["announced", "not"].map(|name| {
         let out = path("out.data");
         let ran = perfx(args!["inject", "-b", "-f", "--foreign", "--root", root, "-o", out, path(name)]);
-        // The section of the feature is left over.
+        // The section of the feature remains.
         assert!(matches!(ran.code, Some(0 | 3)), "{ran:?}");
         let bytes = fs::read(&out).unwrap();
         (ids_below(WORK, &bytes, false), kinds(&bytes))
@@ -943,9 +943,9 @@ fn kinds(bytes: &[u8]) -> Vec<u32> {
     Contents::file(bytes).records(bytes).iter().map(|record| record.kind).collect()
 }
 
-/// They were found only by a second run, and the first said that there are none.
+/// Regression: they were found only by a second run, and the first reported that there are none.
 #[test]
-fn build_ids_behind_the_mappings_are_said_and_b_waits_for_them() {
+fn late_build_ids_are_reported_and_b_waits_for_them() {
     let folder = temp();
     let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let bytes = Fixture::new("recorded/pipe-inject-b.p61.data").bytes();
@@ -965,7 +965,7 @@ fn build_ids_behind_the_mappings_are_said_and_b_waits_for_them() {
 }
 
 #[test]
-fn behind_another_pass_ids_have_the_same_places() {
+fn ids_keep_their_positions_after_another_pass() {
     let Some(root) = workloads() else { return };
     let folder = temp();
     let path = |name: &str| folder.path().join(name);

@@ -19,20 +19,20 @@ use crate::support::{
 };
 use crate::{args, tiers};
 
-/// Branches by thread, in order: from where to where; `-` where tracing begins or ends.
+/// Branches by thread, in order: source and target; `-` where tracing begins or ends.
 type Branches = BTreeMap<String, Vec<(String, String)>>;
 
-/// kernel.data is not among them, because perf does not look for a vmlinux below --symfs.
+/// Without kernel.data, because perf does not search for a vmlinux below --symfs.
 const NAMES: [&str; 25] = [
     "user", "noret", "times", "ptwrite", "defer", "overflow", "halve", "switch", "cpus", "schedule",
     "threads", "tasks", "own-buffers", "32-bit", "filtered", "events", "snapshots", "sampled", "cut", "rare",
     "pebs", "old-psb", "bdm70", "begun", "skl014",
 ];
 
-/// Those that perf does not decode as the processor executed them.
+/// The recordings that perf does not decode as the processor executed them.
 const WRONG_IN_PERF: [&str; 5] = ["late-psbend", "lost", "wrong-target", "skd022", "skz84"];
 
-/// The branches of a recording, or of the one whose packets it has in another form.
+/// The branches of a recording, or of the one with the same packets in another form.
 fn truth_of(name: &str) -> Branches {
     let of = match name {
         "old-psb" | "bdm70" | "late-psbend" | "begun" => "switch",
@@ -50,8 +50,8 @@ fn truth_of(name: &str) -> Branches {
     truth
 }
 
-/// Those in which programs move between CPUs: perf puts samples of one time on several CPUs into another
-/// order, and a process has several lists in the truth.
+/// True for recordings whose programs move between CPUs: perf orders samples of one time on several CPUs
+/// differently, and a process has several lists in the truth.
 fn is_across_cpus(name: &str) -> bool {
     matches!(name, "cpus" | "schedule" | "tasks" | "pieces" | "history" | "counters" | "moves")
 }
@@ -68,7 +68,7 @@ fn truth(text: &str) -> Branches {
     all
 }
 
-/// Lines of `perf script -F tid,ip,addr`: the thread, FROM, `=>`, TO. Those of other samples have no arrow.
+/// Lines of `perf script -F tid,ip,addr`: the thread, FROM, `=>`, TO. Lines of other samples have no arrow.
 fn decoded(text: &str) -> Branches {
     let mut all = Branches::new();
     for line in text.lines() {
@@ -90,7 +90,7 @@ fn perf_decodes_each_recording_to_its_truth() {
             let mut decoded = decoded(&perf.script(&input, &folder.join("root"), &options).text());
             let mut truth = truth_of(name);
             if name == "cut" {
-                // The truth goes on behind the cut.
+                // The truth continues after the cut.
                 let (tid, branches) = decoded.first_key_value().unwrap();
                 assert!(branches.len() > 100, "{}", branches.len());
                 truth.get_mut(tid).unwrap().truncate(branches.len());
@@ -160,16 +160,15 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     }
 }
 
-/// Puts the programs of the recordings at their recorded paths, where only the command that follows sees
-/// them: `perf inject` has no option for other places. What is in /opt stays. The processes of this machine
-/// are hidden: perf would look for the programs where a process with a recorded number, 1000 or 1001, sees
-/// them.
+/// Puts the programs of the recordings at their recorded paths, where only the given command sees them: `perf
+/// inject` has no option for other places. Files in /opt stay. The processes of this machine are hidden: perf
+/// would search for the programs in the namespace of a process with a recorded number, 1000 or 1001.
 const AT_RECORDED_PATHS: &str = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work && \
     mount -t overlay overlay -o lowerdir=/opt,upperdir=/mnt/upper,workdir=/mnt/work /opt && \
     mkdir -p /opt/perfx/trace && cp \"$0\"/* /opt/perfx/trace/ && exec \"$@\"";
 
-/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine does not
-/// let it, which is reported.
+/// Runs a program that finds those of the recordings at their recorded paths. `None` if this machine forbids
+/// it, which is reported.
 fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
     let programs = root().join("tests/data/trace/root/opt/perfx/trace");
     let mut command = clean("unshare");
@@ -206,7 +205,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject(tier: Tier) {
         for name in names.into_iter().step_by(tier.pick(5, 1)) {
             let input = data.join(name).with_extension("data");
             let letters: &[&str] = match name {
-                // perf gives instructions in front of MWAIT and EXSTOP the time before these packets.
+                // perf gives instructions before MWAIT and EXSTOP the time before these packets.
                 "rare" => &["bpwxe", "pwxl8"],
                 // Without longjmp.
                 "halve" => &["b", "i100ig", "i64nsg3l8e"],
@@ -221,15 +220,14 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject(tier: Tier) {
                 "counters" => &["o", "op", "oqi"],
                 // Threads go on on another CPU.
                 "moves" => &["i100igl8", "bi50ig", "L4", "i64nsg3l3e"],
-                // Behind the data of evt and iflag, perf writes stray bytes: see the test of I.
+                // After the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],
                 "sampled" | "snapshots" => &["b", "i100ile", "cr", "i64nsl8e", "i10usbe", "biq", "by3ipe"],
                 // With q, perf takes the address in a PSB+ while tracing is off for code that ran.
                 "bdm70" => &["b", "i10ns", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i"],
                 _ => &["b", "i10ns", "i100ile", "cr", "i64nsl8e", "i10usbe", "by3i", "biq"],
             };
-            // perf 6.1 does not know A, T and y, nor follows L, and the sources of data in samples of PEBS
-            // are others there.
+            // perf 6.1 does not know A, T and y, nor follow L, and has other sources of data in PEBS samples.
             let is_known =
                 |letters: &&&str| perf.name == "perf-new" || !letters.contains(['A', 'T', 'y', 'L', 'o']);
             for letters in letters.iter().filter(is_known) {
@@ -288,7 +286,7 @@ fn a_window_is_decoded_by_itself() {
 }
 
 #[test]
-fn a_window_without_the_switches_in_front_of_it_is_suspect() {
+fn a_window_without_earlier_switches_is_suspect() {
     let (input, folder) = (root().join("tests/data/trace/schedule.data"), temp());
     let ran = perfx(args!["filter", "--time", "20%-30%", input, "-o", folder.path().join("cut")]);
     assert_eq!(ran.code, Some(3));
@@ -315,12 +313,12 @@ fn the_samples_do_not_depend_on_the_number_of_threads(tier: Tier) {
     }
 }
 
-/// Writes a recording with other records: `change` gives the bytes of those that are not kept as they are.
+/// Writes a recording with other records: `change` returns the bytes of changed ones.
 pub(crate) fn rewrite(name: &str, output: &Path, change: impl Fn(&Record<'_>) -> Option<Vec<u8>>) {
     rewrite_with(name, output, change, &[]);
 }
 
-/// The same with these features, too.
+/// Like [`rewrite`], with additional features.
 pub(crate) fn rewrite_with(
     name: &str,
     output: &Path,
@@ -377,7 +375,7 @@ fn parts_are_joined_as_if_they_were_decoded_in_order(tier: Tier) {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
+fn undecodable_data_is_counted_and_nothing_else_is_lost() {
     let folder = temp();
     let output = folder.path().join("out.data");
     let input = root().join("tests/data/trace/user.data");
@@ -390,8 +388,8 @@ fn what_cannot_be_decoded_is_counted_and_nothing_else_is_lost() {
         "{}",
         ran.stderr
     );
-    // With a byte of the trace flipped, errors are counted, and what is in front of it and behind the next
-    // point of synchronization is as it was.
+    // With a flipped byte in the trace, errors are counted, and the parts before it and after the next sync
+    // point are unchanged.
     let whole = truth(&fs::read_to_string(input.with_extension("truth")).unwrap()).into_values().flatten();
     let whole: Vec<_> = whole.filter(|(from, to)| from != "-" && to != "-").collect();
     let bytes = fs::read(&input).unwrap();
@@ -438,16 +436,16 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
         }
     }
     assert_eq!(sampled, 17);
-    // stats and doctor look at it, too.
+    // stats and doctor decode it, too.
     let text = perfx(args!["stats", input]).text();
     assert!(text.contains("AUX flow        13 points of synchronization"), "{text}");
     assert!(perfx(args!["doctor", "--foreign", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
-/// Addresses of the guest are also those of the host, and of its programs. perf 7.3 takes the host for the
-/// guest behind the exit, up to its next user code.
+/// Addresses of the guest are also those of the host, and of its programs. perf 7.3 confuses host and guest
+/// after the exit, up to its next user code.
 #[test]
-fn a_guest_is_not_taken_for_the_host_and_is_told() {
+fn a_guest_is_not_confused_with_the_host_and_is_reported() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let (input, output) = (data.join("hypervisor.data"), folder.path().join("out.data"));
     let ran = inject("i1ie", "2", &input, &output);
@@ -457,7 +455,7 @@ fn a_guest_is_not_taken_for_the_host_and_is_told() {
     let truth = fs::read_to_string(data.join("hypervisor.truth")).unwrap();
     let executed: usize = truth.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
     assert_eq!((samples(&output).len(), errors(&output).len()), (executed, 24));
-    // Without code, too, no address of the guest alone is one of a sample.
+    // Without code, too, no sample has an address of the guest alone.
     inject("i1iq", "2", &input, &output);
     let of_guest = format!("ip: Some({})", 0xffff_ffff_c000_1000_u64);
     let quick = samples(&output);
@@ -468,13 +466,13 @@ fn a_guest_is_not_taken_for_the_host_and_is_told() {
     assert!(code.lines().count() == 2 && code.contains(told), "{code}");
 }
 
-/// With the records of the guest in the recording, as `perfx merge` puts them there, its code is decoded,
+/// With the records of the guest in the recording, as written by `perfx merge`, its code is decoded,
 /// too.
 #[test]
-fn a_guest_whose_records_are_there_is_decoded() {
+fn a_guest_with_records_is_decoded() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
-    // The kernel of the guest, in the places of perf's cache.
+    // The kernel of the guest, in perf's cache.
     let cached = path("cache/.build-id/c3");
     fs::create_dir_all(&cached).unwrap();
     let programs = data.join("root/opt/perfx/trace");
@@ -497,7 +495,7 @@ fn a_guest_whose_records_are_there_is_decoded() {
         });
         assert!(outputs[0] == outputs[1], "{name}");
         assert!(branches(&path("out")) == truth(&text), "{name}");
-        // Readers know the guest by the ids of its samples.
+        // Readers identify the guest by the ids of its samples.
         for reader in [perfx(args!["view", "-F", "tid,machine_pid,vcpu", path("out")])].into_iter().chain(
             perfs(&["perf-new"]).iter().map(|perf| {
                 perf.run(Stdin::Null, args!["script", "-F", "tid,machine_pid,vcpu", "-i", path("out")])
@@ -509,7 +507,7 @@ fn a_guest_whose_records_are_there_is_decoded() {
             assert!(lines.iter().all(|(is_of_guest, line)| *is_of_guest != line.trim().ends_with("1000")));
         }
     }
-    // Only the right kernel is taken for that of the guest.
+    // Only the right kernel is used for the guest.
     let input = data.join("vm-kernel.data");
     fs::create_dir(path("none")).unwrap();
     let ran = run("be", "2", &input, &path("none"), &path("out"));
@@ -533,10 +531,10 @@ fn a_guest_whose_records_are_there_is_decoded() {
     assert!(told.contains("%  [kernel.kallsyms], build-id c3: "), "{told}");
 }
 
-/// Call chains, calls and targets of branches in a guest had the names of the host's kernel, or none; its
-/// programs had no profile; and windows lacked the records that say who runs there behind them.
+/// Regression: call chains, calls and targets of branches in a guest had the names of the host's kernel, or
+/// none; its programs had no profile; and windows lacked the records of context switches after them.
 #[test]
-fn what_reads_a_guest_knows_its_code() {
+fn readers_find_the_code_of_a_guest() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
     let (programs, cached) = (path("opt/perfx/trace"), path("cache/.build-id/c3"));
@@ -582,7 +580,7 @@ fn what_reads_a_guest_knows_its_code() {
     let words = args!["--binary", of_root.join("halve"), data.join("vm.data")];
     let words = ["export", "bolt"].map(OsString::from).into_iter().chain(options.clone()).chain(words);
     assert!(perfx(words).done().unwrap().text().lines().count() > 25);
-    // Windows are as the whole is there, and nothing is lost.
+    // Windows equal their parts of the whole, and nothing is lost.
     for name in ["vm.data", "vm-kernel.data"] {
         let view = |window: &str| {
             let ran = run(&["view", "--itrace=be", "--ns", "-F", "time,tid,ip,addr", "--time", window], name);
@@ -602,7 +600,8 @@ fn what_reads_a_guest_knows_its_code() {
     }
 }
 
-/// The names and mappings of processes without samples left, and the trace could not be decoded.
+/// Regression: the names and mappings of processes without samples were dropped, and the trace could not be
+/// decoded.
 #[test]
 fn a_selection_by_thread_keeps_what_a_trace_needs() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
@@ -651,7 +650,7 @@ fn host_and_guest(host: &Path, guest: &Path) {
 }
 
 #[test]
-fn what_merge_makes_of_a_traced_host_and_its_guest_is_decoded() {
+fn a_merged_trace_of_host_and_guest_is_decoded() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
     let (programs, input) = (data.join("root"), data.join("vm.data"));
@@ -673,7 +672,7 @@ fn what_merge_makes_of_a_traced_host_and_its_guest_is_decoded() {
     assert!(alone.2.keys().eq(["1000"]) && alone.2["1000"] == merged.2["1000"]);
 }
 
-/// The times of samples behind the kernel are those that perf estimates, also if the way there has no sample.
+/// The times of samples after the kernel are perf's estimates, even if the path there has no sample.
 #[test]
 fn view_shows_kernels_and_guests_as_perf_does() {
     let data = root().join("tests/data/trace");
@@ -706,7 +705,7 @@ fn view_shows_kernels_and_guests_as_perf_does() {
     }
 }
 
-/// The lines of `doctor` about code that is not found.
+/// The lines of `doctor` about missing code.
 fn doctor_shares(input: &Path, programs: &Path) -> String {
     let vmlinux = programs.join("opt/perfx/trace/vmlinux-kvm");
     let text = perfx(args!["doctor", "--foreign", "--vmlinux", vmlinux, "--root", programs, input]).text();
@@ -754,7 +753,7 @@ fn damaged_samples_of_pebs_are_left_out_or_counted(tier: Tier) {
         kept += whole.iter().filter(|line| found.contains(line)).count();
         runs += 1;
     }
-    // Most are as they were.
+    // Most are unchanged.
     assert!(kept * 10 > runs * whole.len() * 9, "{kept} of {runs} × {}", whole.len());
 }
 
@@ -769,8 +768,7 @@ fn letters_that_are_not_decoded_are_refused_by_name() {
     }
 }
 
-/// With a copy of the kernel's memory the branches are at the same places in vmlinux as with the code of
-/// that.
+/// With a copy of the kernel's memory, the branches have the same positions in vmlinux as with its code.
 #[test]
 fn profiles_of_the_kernel_are_the_same_from_its_memory() {
     let data = root().join("tests/data/trace");
@@ -808,7 +806,7 @@ fn dump_lists_the_packets_that_perf_lists() {
     }
 }
 
-/// A line of OpenCSD without its place and the words that explain its name: `I_ATOM_F2 EE`, `I_ADDR_S_IS0
+/// A line of OpenCSD without its position and the words that explain its name: `I_ATOM_F2 EE`, `I_ADDR_S_IS0
 /// 400480`.
 fn packet_of_opencsd(line: &str) -> Option<String> {
     let (_, rest) = line.trim().strip_prefix("Idx:")?.split_once("\tI_")?;
@@ -820,7 +818,7 @@ fn packet_of_opencsd(line: &str) -> Option<String> {
     Some(format!("I_{name}{}{}", address.unwrap_or_default(), atoms.unwrap_or_default()))
 }
 
-/// The same of our lines.
+/// Like [`packet_of_opencsd`], for our lines.
 fn packet_of_ours(line: &str) -> Option<String> {
     let rest = line.strip_prefix("  0")?.split_once(" I_")?.1;
     let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -848,7 +846,7 @@ fn dump_lists_the_packets_of_coresight_that_opencsd_lists() {
 }
 
 #[test]
-fn stats_and_info_tell_what_was_traced() {
+fn stats_and_info_describe_the_trace() {
     let data = root().join("tests/data/trace");
     let text = perfx(args!["stats", data.join("overflow.data")]).text();
     assert!(text.contains("AUX flow        5 points of synchronization, 2 overflows\n"), "{text}");
@@ -871,7 +869,7 @@ fn without_states(line: &str) -> String {
     STATES.iter().fold(line.to_owned(), blank)
 }
 
-/// perf 6.1 shows the letters, those of what is not a branch without brackets.
+/// perf 6.1 shows the letters; states are without brackets.
 #[test]
 fn the_states_among_the_flags_have_the_letters_of_perf() {
     let data = root().join("tests/data/trace");
@@ -942,7 +940,7 @@ fn view_shows_the_lines_of_perf_script() {
             ("overflow", "be", Some("+flags")),
             ("user", "bZ", None),
             ("user", "b", Some("ip,sym,addr,srcline")),
-            // What one of the events lacks is 0, or empty.
+            // Missing fields of one of the events are 0, or empty.
             ("user", "bi10i", Some("+addr,+synth")),
             ("rare", "wi7i", Some("+addr")),
             ("pebs", "o", None),
@@ -962,12 +960,12 @@ fn view_shows_the_lines_of_perf_script() {
                     .to_vec();
             args.extend(fields.iter().map(Into::into));
             let ours = perfx(args).text();
-            // perf 7.3 loses the letters. Where tracing begins, it shows the instruction of the branch
-            // before.
+            // perf 7.3 loses the letters. Where tracing begins, it shows the instruction of the previous
+            // branch.
             let begins = " 0 [unknown] ([unknown])";
             let lines = |text: &str| -> Vec<String> {
                 let shown = |line: &str| match line.split_once(" ilen: ") {
-                    // Of a file without symbols, perf shows where the line is in the mapping.
+                    // For a file without symbols, perf shows the offset of the line in the mapping.
                     _ if line.starts_with("  loop[") => "  loop".to_owned(),
                     Some((front, _)) if front.ends_with(begins) => front.to_owned(),
                     _ => without_states(line).trim_end().to_owned(),
@@ -1023,13 +1021,13 @@ fn calls_are_indented_as_by_perf() {
     }
 }
 
-/// Records of switches in front of a window were left out, so that the code at its beginning was taken for
-/// that of another thread; and overlaps of snapshots were not found in what was cut.
+/// Regression: records of switches before a window were left out, so that the code at its beginning was
+/// attributed to another thread; and overlaps of snapshots were not found in the cut part.
 #[test]
-fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
+fn a_window_of_a_trace_has_the_same_branches_as_the_whole() {
     let data = root().join("tests/data/trace");
     let programs = data.join("root");
-    // Not cpus: its clock is known a little better with what is in front of the window.
+    // Without cpus: its clock is known a little better with the trace before the window.
     for name in ["tasks", "threads", "own-buffers", "schedule", "snapshots", "sampled", "overflow", "vm"] {
         let input = data.join(name).with_extension("data");
         let vmlinux = kernel_of(&input);
@@ -1057,16 +1055,16 @@ fn a_window_of_a_trace_has_the_branches_that_the_whole_has_there() {
     }
 }
 
-/// AUX data in a sample was recorded in front of it.
+/// Regression: AUX data in a sample was recorded before it.
 #[test]
-fn a_window_of_a_trace_in_samples_says_what_it_lacks() {
+fn a_window_of_a_trace_in_samples_reports_missing_data() {
     let (input, folder) = (root().join("tests/data/trace/sampled.data"), temp());
     let ran = perfx(args!["filter", "--time", ",1.000006", input, "-o", folder.path().join("out.data")]);
     assert!(ran.code == Some(3) && ran.stderr.contains("at the end of a window"), "{}", ran.stderr);
 }
 
 #[test]
-fn samples_in_the_kernel_have_the_branches_in_front_of_their_address() {
+fn samples_in_the_kernel_have_the_branches_before_their_address() {
     let input = root().join("tests/data/trace/history-kernel.data");
     let vmlinux = root().join("tests/data/trace/root/opt/perfx/trace/vmlinux");
     for perf in perfs(&["perf-new"]) {
@@ -1100,10 +1098,10 @@ fn events_of_interrupts_are_injected_as_view_shows_them() {
     assert_eq!(names, ["ptwrite", "evt", "iflag"]);
 }
 
-/// Events, page tables, and what branches of the kernel are. perf shows samples in the order in which it
-/// decodes them: the times at which the kernel returns are estimates, so that times go back behind them.
+/// Events, page tables, and the kinds of the kernel's branches. perf shows samples in the order of decoding:
+/// the return times of the kernel are estimates, so that times go back after them.
 #[test]
-fn what_happens_in_the_kernel_is_what_perf_shows() {
+fn events_in_the_kernel_are_those_of_perf() {
     let data = root().join("tests/data/trace");
     let (vmlinux, programs) = (data.join("root/opt/perfx/trace/vmlinux"), data.join("root"));
     for perf in perfs(&["perf-new"]) {
@@ -1134,7 +1132,7 @@ fn what_happens_in_the_kernel_is_what_perf_shows() {
     }
 }
 
-/// Writes user.data as if its program were code that a JIT compiler made, with the jitdump beside it.
+/// Writes user.data as if its program were code of a JIT compiler, with the jitdump beside it.
 fn as_jitted(folder: &Path) -> PathBuf {
     let data = root().join("tests/data/trace");
     let program = fs::read(data.join("root/opt/perfx/trace/loop")).unwrap();
@@ -1190,7 +1188,7 @@ fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
 }
 
 #[test]
-fn changes_of_code_that_are_not_followed_are_told() {
+fn ignored_changes_of_code_are_reported() {
     let folder = temp();
     let (input, changed) = (root().join("tests/data/trace/poke.data"), folder.path().join("changed.data"));
     let mut recording = Recording::open(&input).unwrap();
@@ -1296,9 +1294,10 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
     );
 }
 
-/// A trace of 200 MB has 100 GB of samples, which went into a temporary file before the first was shown.
+/// Regression: a trace of 200 MB has 100 GB of samples, which went into a temporary file before the first was
+/// shown.
 #[test]
-fn what_is_shown_of_a_trace_is_not_kept() {
+fn decoded_samples_are_shown_without_a_large_temporary_file() {
     let folder = temp();
     let long = folder.path().join("long");
     repeat("cpus.data", &long);
@@ -1326,9 +1325,9 @@ fn what_is_shown_of_a_trace_is_not_kept() {
     }
 }
 
-/// No window at all selected everything, and the samples of the trace were not among those that hints count.
+/// Regression: no window selected everything, and hints did not count the samples of the trace.
 #[test]
-fn a_trace_of_which_nothing_is_selected_shows_nothing() {
+fn a_trace_outside_all_windows_shows_nothing() {
     let input = root().join("tests/data/trace/user.data");
     let programs = root().join("tests/data/trace/root");
     for (option, value, hint) in [
@@ -1341,7 +1340,7 @@ fn a_trace_of_which_nothing_is_selected_shows_nothing() {
     }
 }
 
-/// What is lost of the recording itself is known before anything is decoded.
+/// Losses of the recording itself are known before anything is decoded.
 #[test]
 fn the_first_samples_of_a_cut_trace_are_suspect() {
     let folder = temp();

@@ -1,4 +1,4 @@
-//! `inject --itrace` makes the samples of Arm SPE that perf 7.3 makes, except where perf is wrong.
+//! `inject --itrace` synthesizes the samples of Arm SPE like perf 7.3, except where perf is wrong.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ fn letters(letters: &str) -> OsString {
     format!("--itrace={letters}").into()
 }
 
-/// All parts of all samples of decoded events, and of those that PEBS wrote to a trace, in order.
+/// All parts of all samples of decoded events, and of PEBS samples from a trace, in order.
 pub(crate) fn samples(path: &Path) -> Vec<String> {
     let mut recording = Recording::open(path).unwrap();
     let names = event_names(&recording, &HashMap::new());
@@ -158,7 +158,7 @@ fn damaged_data_costs_only_the_records_around_it() {
     );
     let Some(perf) = perf("perf-new") else { return };
     decode(&perf, &crafted("spe-damaged"), &theirs, ALL).unwrap();
-    // perf also makes samples of the broken records.
+    // perf also makes samples from the broken records.
     let (found, perfs) = (samples(&ours), samples(&theirs));
     assert!(found.len() > 500 && perfs.len() > found.len());
     let mut perfs = perfs.into_iter();

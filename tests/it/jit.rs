@@ -203,7 +203,7 @@ fn perf_annotates_the_code_of_images() {
     }
 }
 
-/// perf finds the images in its cache when their folder is gone. An entry that is there stays as it is.
+/// perf finds the images in its cache when their folder is gone. An existing entry is unchanged.
 #[test]
 fn images_in_the_build_id_cache_are_found_when_their_folder_is_gone() {
     let folder = temp();
@@ -250,7 +250,7 @@ fn a_dump_that_is_missing_is_a_warning_and_its_mapping_stays() {
 }
 
 #[test]
-fn an_image_that_is_there_with_other_content_is_not_overwritten_unless_forced() {
+fn a_different_existing_image_is_overwritten_only_with_force() {
     let folder = temp();
     let (out, images) = (folder.path().join("out.data"), folder.path().join("out.data.jit"));
     assert_eq!(inject(&recording("plain"), &out, &[]).code, Some(0));
@@ -268,8 +268,8 @@ fn an_image_that_is_there_with_other_content_is_not_overwritten_unless_forced() 
     assert_eq!(fs::read(&image).unwrap(), whole);
 }
 
-/// `--in-place` replaced an image without `-f`, `--backup` kept nothing of it, and `-f` deleted a folder of
-/// that name with all that was in it.
+/// Regression: `--in-place` replaced an image without `-f`, `--backup` kept no copy of it, and `-f` deleted a
+/// folder of that name with its contents.
 #[test]
 fn an_image_is_replaced_only_on_request_and_a_folder_never() {
     let folder = temp();
@@ -310,7 +310,7 @@ fn a_dry_run_writes_no_image() {
 }
 
 #[test]
-fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
+fn only_damaged_parts_of_a_dump_are_lost() {
     let folder = temp();
     let dump = fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().path());
     let bytes = fs::read(recording("reuse")).unwrap();
@@ -334,7 +334,7 @@ fn a_damaged_dump_costs_no_more_than_what_is_damaged() {
     }
 }
 
-/// What a dump says of functions: time, address, name, and the code or the new address.
+/// The functions of a dump: time, address, name, and the code or the new address.
 type Told = Vec<(u64, u64, Vec<u8>, Vec<u8>)>;
 
 fn ours(bytes: &[u8]) -> (Told, Damage) {
@@ -460,10 +460,10 @@ fn a_big_endian_recording_gets_big_endian_images() {
 
 const X86_64: u32 = 62;
 
-/// A time that no other numbers in a record of a dump look like, ns.
+/// A time that no other numbers in a record of a dump resemble, ns.
 const LATER: u64 = 1 << 50;
 
-/// 1,500 MOVEs of 64 KiB of code made images of 96 MiB.
+/// Regression: 1,500 MOVEs of 64 KiB of code made images of 96 MiB.
 #[test]
 fn moved_code_is_written_once_and_named_at_each_place() {
     let folder = temp();
@@ -501,7 +501,7 @@ fn moved_code_is_written_once_and_named_at_each_place() {
     }
 }
 
-/// perf report had a row for each place where the code was: 56 and 16 % of one function.
+/// Regression: perf report had a row for each address of the code: 56 and 16 % of one function.
 #[test]
 fn a_moved_function_is_one_row_of_perf_report() {
     let folder = temp();
@@ -517,7 +517,7 @@ fn a_moved_function_is_one_row_of_perf_report() {
     }
 }
 
-/// 500 LOADs without code made images of 8 GiB.
+/// Regression: 500 LOADs without code made images of 8 GiB.
 #[test]
 fn images_have_no_place_for_code_that_no_dump_holds() {
     let folder = temp();
@@ -547,7 +547,7 @@ fn functions_that_would_leave_too_large_gaps_in_images_are_said_to_be_lost() {
     let mut dump = Writer::new(Endian::Little, X86_64, 7);
     let (pid, tid, name) = (7, 7, b"apart");
     for index in 1..100 {
-        // One byte of code, and 16 MiB that the dump does not hold right behind it.
+        // One byte of code, directly followed by 16 MiB that the dump lacks.
         let (address, time) = (index << 32, LATER + index);
         dump.load(time, &Load { pid, tid, address, size: 1, index, name, code: &[0x90] });
         dump.load(time, &Load { pid, tid, address: address + 1, size: 16 << 20, index, name, code: &[] });
@@ -630,7 +630,7 @@ fn without_a_perf_map_the_search_is_shown() {
     assert!(ran.stderr.contains(": /tmp/perf-"), "{}", ran.stderr);
 }
 
-/// It went below the home folder that the password database names, which perf does not ask either.
+/// Regression: it was placed below the home folder of the password database, which perf does not read either.
 #[test]
 fn without_home_the_cache_must_be_named() {
     let ran =

@@ -92,7 +92,7 @@ fn sorting_changes_nothing_but_the_order(tier: Tier) {
 }
 
 #[test]
-fn what_is_in_order_stays_byte_by_byte() {
+fn a_sorted_recording_stays_byte_by_byte() {
     let folder = temp();
     for name in ["plain.p61", "z.p61", "pipe.p61"] {
         let input = data(&format!("recorded/{name}.data"));
@@ -104,8 +104,8 @@ fn what_is_in_order_stays_byte_by_byte() {
     }
 }
 
-tiers!(perf_shows_the_same_of_what_is_sorted);
-fn perf_shows_the_same_of_what_is_sorted(tier: Tier) {
+tiers!(perf_shows_the_same_for_a_sorted_recording);
+fn perf_shows_the_same_for_a_sorted_recording(tier: Tier) {
     let perfs = perfs(&["perf", "perf-new"]);
     each_fixture(&tier.of(whole()), |fixture| {
         let folder = temp();
@@ -114,7 +114,7 @@ fn perf_shows_the_same_of_what_is_sorted(tier: Tier) {
         for perf in &perfs {
             let show = |path: &Path| perf.run(Stdin::Null, args!["script", "-f", "-i", path]);
             let (before, after) = (show(&fixture.path), show(&out));
-            // perf may accept in pipe data what it refuses in a file: attrs larger than its own.
+            // perf may accept attrs larger than its own in pipe data, but refuse them in a file.
             if before.code != Some(0) || fixture.form == Form::Pipe && after.code != Some(0) {
                 continue;
             }
@@ -171,7 +171,7 @@ fn squeezed(line: &str) -> String {
 }
 
 #[test]
-fn perf_shows_of_a_join_what_it_shows_of_its_inputs() {
+fn perf_shows_the_same_for_a_join_and_its_inputs() {
     const FIELDS: &str = "comm,pid,tid,time,event,ip,sym,symoff,dso";
     let perfs = perfs(&["perf", "perf-trixie", "perf-new"]);
     each(
@@ -227,7 +227,7 @@ fn content(path: &Path) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn which_input_is_first_only_matters_to_ids() {
+fn the_order_of_inputs_affects_only_ids() {
     each(
         &[["plain.p61", "fp.p61"], ["tracepoint.p61", "trace.p61"], ["group.p61", "group-read.p61"]],
         |pair| pair.join(" + "),
@@ -245,7 +245,7 @@ fn which_input_is_first_only_matters_to_ids() {
 }
 
 #[test]
-fn a_join_of_one_is_that_one() {
+fn a_join_of_one_recording_is_that_recording() {
     let folder = temp();
     let input = data("recorded/forks.p61.data");
     let (joined, sorted) = (folder.path().join("joined"), folder.path().join("sorted"));
@@ -330,7 +330,7 @@ fn parts_of_one_zstd_stream_are_joined_in_one_step() {
 }
 
 #[test]
-fn a_recording_that_is_cut_apart_and_joined_is_the_whole() {
+fn a_recording_that_is_split_and_joined_is_the_original() {
     let Some(perf) = perf("perf") else { return };
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
@@ -505,9 +505,9 @@ fn ids_of_an_input_without_an_index_are_in_the_output_s() {
     same("join", "id_index", &text.join("\n"));
 }
 
-/// The output had the first input's `kcore_dir`, or none.
+/// Regression: the output had the first input's `kcore_dir`, or none.
 #[test]
-fn a_kcore_of_the_same_kernel_goes_along() {
+fn a_kcore_of_the_same_kernel_is_copied() {
     let folder = temp();
     let (kcore, plain) = (data("recorded/kcore.p61.data"), data("recorded/plain.p61.data"));
     let join = |first: &Path, second: &Path, more: &[&str]| {
@@ -528,7 +528,7 @@ fn a_kcore_of_the_same_kernel_goes_along() {
         let apart = [lines(&plain), lines(&kcore)];
         same_lines(perf.name, &by_time(&apart), &by_time(&[lines(&out)])).unwrap();
     }
-    // Of two, the first input's is kept; a file has no place for it.
+    // The first input's is kept; a file cannot contain it.
     assert_eq!(join(&kcore, &data("recorded/kcore.p612.data"), &[]).0, Some(3));
     fs::remove_dir_all(&out).unwrap();
     assert_eq!(join(&plain, &kcore, &["--to", "file"]).0, Some(3));
@@ -559,7 +559,7 @@ fn inputs_may_be_given_as_perf_takes_them() {
     assert!(ran.code == Some(0) && ran.stderr.contains("fp.p61.data"), "{}", ran.stderr);
 }
 
-/// The waiting time of records was computed from other batches than those read later.
+/// Regression: the waiting time of records was computed from other batches than those read later.
 #[test]
 fn a_compressed_input_of_many_batches_is_joined_in_order() {
     let folder = temp();
@@ -661,8 +661,8 @@ fn a_join_that_an_older_perf_cannot_read_says_so() {
     assert!(!said("plain.p61", "fp.p61").contains("attrs have"));
 }
 
-/// The records of the only event need no id, so they can have one that it does not list. Among other events
-/// they were those of none.
+/// Regression: the records of the only event need no id, so they can have one that it does not list. Among
+/// other events they then belonged to none.
 #[test]
 fn ids_that_the_only_event_does_not_list_are_its_own_among_others() {
     let (equal, two) = (data("crafted/order-equal.data"), data("crafted/two-le.data"));
@@ -673,7 +673,7 @@ fn ids_that_the_only_event_does_not_list_are_its_own_among_others() {
     bytes[0x68..0x78].fill(0);
     fs::write(&unlisted, bytes).unwrap();
     let guest = format!("{},pid=100,offset=0,vcpu=0:100,vcpu=1:101", equal.display());
-    // Its samples and four of another recording; merge leaves out those of guests.
+    // Its samples and four of another recording; merge omits those of guests.
     for (line, samples) in [
         (args!["join", unlisted, two, "-o", out], "8\n"),
         (args!["join", two, unlisted, "-o", out], "8\n"),

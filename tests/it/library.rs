@@ -136,7 +136,7 @@ fn records_by_time_come_in_the_order_of_perfx_sort() {
         let mut sorted = Recording::open(&sorted).map_err(|e| e.to_string())?;
         let (mut expected, mut all) =
             (all_of!(sorted.records()), all_of!(recording.records_by_time().map_err(|e| e.to_string())?));
-        // perfx sort leaves records without a time where they are if the others are in order already.
+        // perfx sort does not move records without a time if the others are in order already.
         let timed = |records: &[(Option<Time>, Vec<u8>)]| -> Vec<Vec<u8>> {
             let timed = records.iter().filter(|(time, _)| time.is_some());
             timed.map(|(_, bytes)| bytes.clone()).collect()
@@ -179,7 +179,7 @@ fn records_before_a_cut_are_handed_out_and_the_cut_is_an_error() {
     assert!(fault.unwrap().to_string().contains("pipe-cut.p61.data: at offset"));
 }
 
-/// An error of a record's fields did not say in which file it is.
+/// Regression: an error about a record's fields did not name the file.
 #[test]
 fn an_error_of_reading_says_the_file_the_place_and_the_kind() {
     let folder = temp();
@@ -264,7 +264,7 @@ fn a_recording_may_be_written_over_the_one_that_is_read() {
     assert!(error.to_string().contains("not a regular file"), "{error}");
 }
 
-/// The error of a writer did not name its file, and a link to nothing was replaced.
+/// Regression: the error of a writer did not name its file, and a dangling link was replaced.
 #[test]
 fn a_writer_that_fails_names_its_file_and_leaves_nothing() {
     let folder = temp();
@@ -307,12 +307,12 @@ fn every_perf_reads_a_recording_written_from_nothing() {
 }
 
 #[test]
-fn a_writer_refuses_what_some_perf_stops_at() {
+fn a_writer_refuses_features_that_stop_some_perf() {
     let mut writer =
         RecordingWriter::to_file(Cursor::new(Vec::new()), &[], perfx_format::Endian::Little).unwrap();
     let error = writer.set_feature(Feature::CACHE, vec![9, 0, 0, 0]).unwrap_err();
     assert!(error.to_string().contains("CACHE"), "{error}");
-    // perf does not know what simpleperf adds, and skips it.
+    // perf does not know simpleperf's additions, and skips them.
     writer.set_feature(Feature::FILE, vec![9, 0, 0, 0]).unwrap();
     assert!(writer.write(&[0; 7]).is_err());
     let attr = fs::read(root().join("tests/data/recorded/pipe.p61.data")).unwrap();
@@ -321,7 +321,7 @@ fn a_writer_refuses_what_some_perf_stops_at() {
     assert!(error.to_string().contains("HEADER_ATTR"), "{error}");
 }
 
-/// Its lock file is that of the workspace, without what it does not need. `.ci/run` compiles it.
+/// Its lock file is that of the workspace, without unneeded packages. `.ci/run` compiles it.
 #[test]
 fn the_lock_file_of_the_example_of_a_pass_is_up_to_date() {
     if Command::new(env!("CARGO")).arg("--version").output().is_err() {
@@ -370,8 +370,8 @@ fn a_pass_in_a_package_of_its_own_is_a_pass_like_others() {
     }
 }
 
-/// The tests' own dependencies add features to those that the program has, too, so that an installed program
-/// took no `\w`, `\d` and `(?i)`, and no test saw it.
+/// Regression: the tests' own dependencies also enable features for the program, so an installed program did
+/// not accept `\w`, `\d` and `(?i)`, and no test noticed.
 #[test]
 fn an_installed_program_takes_the_regular_expressions_that_the_tests_write() {
     if Command::new(env!("CARGO")).arg("--version").output().is_err() {

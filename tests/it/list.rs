@@ -41,8 +41,7 @@ fn the_lists_of_every_recording_agree_with_the_tables(tier: Tier) {
         let tables = perfx(args!["export", "csv", "-q", "--foreign", "--dir", folder.path(), fixture.path]);
         let mut lists = BTreeMap::new();
         for list in LISTS {
-            // The tables are of all events; none can be selected where records of different events look the
-            // same.
+            // The tables are of all events; none can be selected if records of different events look alike.
             let of_all = match rows_with(list, fixture, &["--event", ".*"]) {
                 Err(refusal) if refusal.contains("don't add up") => return Ok(()),
                 of_all => of_all?,

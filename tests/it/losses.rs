@@ -1,4 +1,4 @@
-//! What a recording lacks, and what is damaged in it, is reported by each command that shows its samples.
+//! Missing and damaged parts of a recording are reported by each command that shows its samples.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn write(path: &Path, sample_type: u64, read_format: u64, samples: &[&[u64]]) {
     write_behind(&[], path, sample_type, read_format, samples);
 }
 
-/// Writes them behind another record.
+/// Writes them after another record.
 fn write_behind(first: &[u8], path: &Path, sample_type: u64, read_format: u64, samples: &[&[u64]]) {
     let mut attr = Attr::default();
     (attr.sample_type, attr.read_format, attr.sample_period) = (sample_type, read_format, 1000);
@@ -38,7 +38,7 @@ fn write_behind(first: &[u8], path: &Path, sample_type: u64, read_format: u64, s
     writer.finish().unwrap();
 }
 
-/// A command line and what it says, without what it prints.
+/// A command line and its report, without its output.
 fn say(folder: &Path, line: &str) -> String {
     let ran = run(perfx_command().current_dir(folder).args(line.split(' ')), Stdin::Null);
     // The names of files of tables are hashes.
@@ -49,7 +49,7 @@ fn say(folder: &Path, line: &str) -> String {
 
 const TASK: u64 = 7 << 32 | 7;
 
-/// What follows the header of a sample up to its call chain.
+/// The fields of a sample after its header, up to its call chain.
 fn front(id: u64, time: u64, period: u64) -> [u64; 5] {
     [id, 0x40_0000, TASK, time, period]
 }
@@ -82,7 +82,7 @@ fn damaged_samples_are_reported_wherever_they_are_read() {
         "export parquet damaged.data --dir parquet",
     ];
     same("export", "losses-samples", &lines.map(|line| say(folder.path(), line)).join("\n"));
-    // Beside lines about losses, the overview said that nothing was lost.
+    // Regression: beside lines about losses, the overview reported that nothing was lost.
     let ran = perfx(args!["overview", folder.path().join("damaged.data")]);
     let said = "lost           nothing while recording; standard error says what is missing here\n";
     assert!(ran.text().contains(said) && ran.stderr.contains("lost: 2 samples"), "{}", ran.text());
@@ -111,7 +111,7 @@ fn counters_of_no_event_and_missing_counters_are_reported() {
 }
 
 #[test]
-fn sums_that_are_cut_off_are_reported() {
+fn truncated_sums_are_reported() {
     let folder = temp();
     let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::PERIOD;
     let samples = [1, 2, 3].map(|time| front(1, time, u64::MAX / 2));
@@ -188,7 +188,8 @@ fn code_that_cannot_have_run_between_two_branches_is_left_out_of_autofdo() {
         trailer: &trailer,
     };
     let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::PERIOD | st::BRANCH_STACK;
-    // Newest first: from 40 behind the target of the next one, from before it, and from 1.5 MiB behind it.
+    // Newest first: from 40 bytes after the target of the next one, from before it, and from 1.5 MiB after
+    // it.
     let branches = [(0x18_0000, 0), (0x18_0028, 0x100), (0x18_0000, 0x18_0000), (0x18_0000, 0x18_0010)];
     let words = branches.iter().flat_map(|(from, to)| [0x4000_0000 + from, 0x4000_0000 + to, 0]);
     let sample: Vec<u64> = front(1, 2, 100).into_iter().chain([branches.len() as u64]).chain(words).collect();
@@ -218,7 +219,7 @@ fn branches_outside_of_the_segments_of_their_file_are_reported() {
         tid: 7,
         start: 0x40_0000,
         len: 0x1000,
-        // Far behind the end of the file.
+        // Far after the end of the file.
         pgoff: 1 << 40,
         file: MappedFile::BuildId(id.as_bytes()),
         prot: 5,

@@ -61,8 +61,8 @@ impl Maker {
         self.time += 1;
     }
 
-    /// The end of a record: who ran when, and with ids that of the first event, which precedes all else in
-    /// samples.
+    /// The end of a record: the thread and the time, and with ids that of the first event, which comes first
+    /// in samples.
     pub(crate) fn trailer(&self, kind: T, pid: u32) -> Vec<u8> {
         let has_id = self.identified && kind != T::SAMPLE;
         let id: &[u8] = if has_id { &1_u64.to_le_bytes() } else { &[] };

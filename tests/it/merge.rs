@@ -175,7 +175,7 @@ fn against_perf(
 }
 
 #[test]
-fn perf_merges_the_same_records_but_for_its_faults() {
+fn perf_merges_the_same_records_except_for_its_faults() {
     let Some(perf) = perf("perf") else { return };
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
@@ -408,7 +408,7 @@ fn what_a_merge_says_and_every_refusal() {
 }
 
 #[test]
-fn clocks_are_told_apart_and_wall_clocks_serve() {
+fn clocks_are_distinguished_and_related_by_wall_clocks() {
     let folder = pair();
     let dir = folder.path();
     // The guest as if recorded with -k CLOCK_MONOTONIC: flag 25 of its attrs, and the clock's number.
@@ -535,9 +535,9 @@ fn a_guest_of_any_form_gives_the_same_records(tier: Tier) {
     }
 }
 
-tiers!(what_makes_no_sense_is_refused_or_suspect);
+tiers!(nonsensical_data_is_refused_or_suspect);
 /// An unsuitable guest leads to an error or a warning, and never to an unreadable recording.
-fn what_makes_no_sense_is_refused_or_suspect(tier: Tier) {
+fn nonsensical_data_is_refused_or_suspect(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let host = path("host.data");
@@ -574,7 +574,7 @@ fn what_makes_no_sense_is_refused_or_suspect(tier: Tier) {
 }
 
 #[test]
-fn samples_come_along_when_asked_for() {
+fn samples_are_merged_on_request() {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let ran =
@@ -743,8 +743,8 @@ fn build_ids_of_a_guest_are_found_below_its_root() {
 }
 
 tiers!(a_sample_time_that_is_unknown_stays_unknown);
-/// A host whose perf did not read its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's records
-/// replaced it, so that `perf script --time 0%-50%` showed nothing.
+/// Regression: a host whose perf did not read its samples has 0 to 0 in SAMPLE_TIME. The end of the guest's
+/// records replaced it, so that `perf script --time 0%-50%` showed nothing.
 fn a_sample_time_that_is_unknown_stays_unknown(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
@@ -801,10 +801,10 @@ fn a_sample_time_that_is_unknown_stays_unknown(tier: Tier) {
     assert_eq!((first, last), (known.0, known.1.max(latest)));
 }
 
-tiers!(of_several_processes_the_one_whose_schedule_fits_ran_the_guest);
-/// Another process with threads of the same names had to be excluded with pid=, although it ran at other
-/// times.
-fn of_several_processes_the_one_whose_schedule_fits_ran_the_guest(tier: Tier) {
+tiers!(the_process_with_the_matching_schedule_ran_the_guest);
+/// Regression: another process with threads of the same names had to be excluded with pid=, although it ran
+/// at other times.
+fn the_process_with_the_matching_schedule_ran_the_guest(tier: Tier) {
     let folder = pair();
     let path = |name: &str| folder.path().join(name);
     let bytes = fs::read(path("host.data")).unwrap();

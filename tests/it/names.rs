@@ -27,7 +27,7 @@ fn program() -> Vec<u8> {
     bytes
 }
 
-/// The same without a build-id.
+/// Like [`program`], without a build-id.
 fn without_id() -> Vec<u8> {
     let mut bytes = program();
     let name = bytes.windows(4).position(|window| window == b"GNU\0").unwrap();
@@ -35,7 +35,7 @@ fn without_id() -> Vec<u8> {
     bytes
 }
 
-/// What the kernel says of this machine: host name, release and architecture.
+/// This machine as described by its kernel: host name, release and architecture.
 pub(crate) fn here() -> [String; 3] {
     let line = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok();
@@ -62,7 +62,7 @@ fn recorded(out: &Path, machine: Option<&[String; 3]>, path: &Path, file: Option
     maker.writer.finish().unwrap();
 }
 
-/// What perfx says with this folder as HOME.
+/// The output of perfx with this folder as HOME.
 fn at_home(home: &Path, line: impl IntoIterator<Item = OsString>) -> Ran {
     run(perfx_command().env("HOME", home).args(line), Stdin::Null)
 }
@@ -74,7 +74,7 @@ fn folded(home: &Path, recording: &Path, more: &[OsString]) -> Ran {
 const NAMED: &str = "prog;stranger 1000\n";
 const NAMELESS: &str = "prog;[prog] 1000\n";
 
-/// Each recording with a file at its path, what it says of the file, and whether that may name code.
+/// Each recording with a file at its path, its description of the file, and true if the file may name code.
 #[test]
 fn a_file_that_merely_shares_a_path_names_nothing() {
     let folder = temp();
@@ -113,8 +113,8 @@ fn a_file_that_merely_shares_a_path_names_nothing() {
     assert_eq!(folded(folder.path(), &data, &args!["--root", "/"]).text(), NAMED);
 }
 
-/// `pack` took ids and files of this machine by their names alone for any recording without ids, and `inject
-/// -b` did not say that of all.
+/// Regression: `pack` took ids and files of this machine by their names alone for any recording without ids,
+/// and `inject -b` did not report all of them.
 #[test]
 fn a_foreign_recording_gets_no_file_of_this_machine_into_its_pack() {
     let folder = temp();
@@ -145,9 +145,10 @@ fn a_foreign_recording_gets_no_file_of_this_machine_into_its_pack() {
     }
 }
 
-/// The zeros after a shorter id were in the names of files and in tables, and made a second entry.
+/// Regression: the zeros after a shorter id were in the names of files and in tables, and made a second
+/// entry.
 #[test]
-fn zeros_that_pad_an_id_are_no_part_of_it() {
+fn padding_zeros_are_not_part_of_an_id() {
     let folder = temp();
     let (data, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let mut id = [7; 20];
@@ -195,7 +196,7 @@ fn plant(cache: &Path, path: &str, name: &str, bytes: &[u8]) {
     let _ = std::os::unix::fs::symlink(folder, link);
 }
 
-/// Every reader takes code from the same places.
+/// Every reader uses code from the same places.
 #[test]
 fn no_reader_takes_names_or_code_from_a_file_that_merely_shares_a_path() {
     let folder = temp();

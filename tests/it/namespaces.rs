@@ -1,4 +1,4 @@
-//! Namespaces: `perfx list namespaces` and `--netns`, `--pidns` and so on agree with what perf shows of
+//! Namespaces: `perfx list namespaces` and `--netns`, `--pidns` and so on agree with perf's output for
 //! NAMESPACES records.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::stats::conforms;
 use crate::support::{Fixture, Perf, Stdin, clean, perf, perfx, run, skipped, temp};
 use crate::tiny;
 
-/// For each kind and inode the samples of the threads in it, as the lines of perf script tell.
+/// For each kind and inode the samples of the threads in it, from the lines of perf script.
 fn counted(perf: &Perf, path: &Path) -> BTreeMap<(String, u64), u64> {
     let line = args!["script", "--show-namespace-events", "-F", "comm,pid,tid,time,event", "-i", path];
     let text = perf.run(Stdin::Null, line).text();
@@ -105,7 +105,7 @@ fn namespaces_of_a_fresh_recording_are_those_of_perf() {
         .map(|(_, samples)| samples)
         .collect();
     assert!(nets.len() == 3 && nets.iter().all(|&samples| samples > 0), "{nets:?}");
-    // What is cut out has the same namespaces.
+    // A cut part has the same namespaces.
     let inode = listed(&recording).into_keys().rfind(|(kind, _)| kind == "net").unwrap().1;
     let (option, cut) = (format!("--netns={inode}"), path("cut.data"));
     perfx(args!["filter", "-q", option, recording, "-o", cut]).done().unwrap();
@@ -120,7 +120,7 @@ fn namespaces(tid: u32, inode: u64) -> Vec<u8> {
     tiny::record(16, 0, &body)
 }
 
-/// A thread has the namespaces of the one that forked it, as long as no record says otherwise.
+/// A thread has the namespaces of its parent, unless a record changes them.
 #[test]
 fn a_forked_thread_inherits_its_namespaces() {
     let folder = temp();

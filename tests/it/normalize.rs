@@ -1,5 +1,4 @@
-//! What `normalize` writes for a reader, that reader reads: with the same samples, and with what it lost
-//! said.
+//! The reader named in `normalize --for` reads the output, with the same samples; losses are reported.
 
 use perfx_format::readers::READERS;
 use serde_json::Value as Json;
@@ -62,7 +61,7 @@ fn older_perfs_read_what_a_newer_one_recorded() {
     for (reader, old) in [("perf-5.10", "perf-bullseye"), ("perf-6.1", "perf"), ("perf-6.12", "perf-trixie")]
     {
         let Some(old) = perf(old) else { continue };
-        // perf 5.10 shows zeros for the counters of perf stat in pipe data, also of its own version's.
+        // perf 5.10 shows zeros for the counters of perf stat in pipe data, even of its own version.
         let is_shown = |name: &str| reader != "perf-5.10" || !name.contains("pipe-stat");
         let newer = recorded().into_iter().filter(|fixture| fixture.recorded_by() == Some("p73"));
         let newer: Vec<_> = newer.filter(|fixture| is_shown(&fixture.name)).collect();
@@ -129,9 +128,9 @@ fn a_deferred_call_chain_loses_its_user_part() {
     }
 }
 
-/// perf refuses pipe data with a feature that it does not know, and skips it in a file.
+/// perf refuses pipe data with an unknown feature, and skips it in a file.
 #[test]
-fn pipe_data_has_no_feature_that_its_reader_refuses() {
+fn pipe_data_has_no_feature_refused_by_its_reader() {
     let Some(old) = perf("perf-bullseye") else { return };
     let fixture = crate::support::Fixture::new("recorded/fp.p73.data");
     let folder = temp();
@@ -146,8 +145,7 @@ fn pipe_data_has_no_feature_that_its_reader_refuses() {
     assert!(!ran.text().contains("feature"), "{}", ran.text());
 }
 
-/// perf before 5.12 read MMAP2 records of the kernel as if they were MMAP records, and then had no names for
-/// it.
+/// perf before 5.12 interpreted MMAP2 records of the kernel as MMAP records, and then had no names for it.
 #[test]
 fn perf_5_10_names_the_kernel_of_a_newer_recording() {
     let Some(old) = perf("perf-bullseye") else { return };

@@ -1,6 +1,6 @@
-//! Promise 6: perf itself reads the output of perfx, and shows the same as for the input.
+//! Promise 6: perf reads the output of perfx, and shows the same as for the input.
 //!
-//! If a perf refuses the input, it is not asked about the output.
+//! A perf that refuses the input is not run on the output.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::args;
 use crate::support::{Fixture, Perf, Stdin, each, perfs, perfx, same_lines, temp};
 
-/// A question to perf, and which lines of the answer are about the contents; the others are about the form,
+/// A command of perf, and a filter for the lines of its output about the contents; others are about the form,
 /// the name or the time.
 pub(crate) struct Question {
     pub(crate) args: &'static [&'static str],
@@ -21,7 +21,8 @@ pub(crate) struct Question {
 pub(crate) const SCRIPT: Question =
     Question { args: &["script", "-f", "--no-inline", "--no-demangle"], line: |line| Some(line.to_owned()) };
 
-/// The same without symbols: with a build-id, perf rightly uses none from a file with a different one.
+/// Like [`SCRIPT`], without symbols: with a build-id, perf rightly uses none from a file with a different
+/// one.
 pub(crate) const SAMPLES: Question = Question {
     args: &["script", "-f", "--no-inline", "-F", "comm,pid,tid,time,event,ip,dso"],
     line: |line| Some(line.to_owned()),
@@ -30,7 +31,7 @@ pub(crate) const SAMPLES: Question = Question {
 /// The number of records of each kind.
 pub(crate) const STATS: Question = Question { args: &["report", "-f", "--stats"], line: count };
 
-/// The same, if MMAP records became MMAP2 records or were dropped.
+/// Like [`STATS`], if MMAP records became MMAP2 records or were dropped.
 pub(crate) const STATS_BUT_MAPPINGS: Question = Question {
     args: &["report", "-f", "--stats"],
     line: |line| count(line).filter(|line| !line.starts_with("MMAP")),
@@ -39,9 +40,9 @@ pub(crate) const STATS_BUT_MAPPINGS: Question = Question {
 fn count(line: &str) -> Option<String> {
     // A percentage is of the total, which includes the records removed below.
     let line = line.split(" (").next().unwrap_or_default().trim().to_owned();
-    // For a pipe, perf does not learn the names of the events.
+    // perf does not learn the names of the events from a pipe.
     let line = if line.ends_with(" stats:") { "stats:".to_owned() } else { line };
-    // Records that only pipe data has, those that contain others, and those that inject adds.
+    // Records that only pipe data has, those that contain others, and those added by inject.
     let of_form = ["TOTAL", "ATTR", "FEATURE", "TRACING_DATA", "BUILD_ID", "EVENT_UPDATE", "COMPRESSED"];
     let kind = line.split(' ').next().unwrap_or_default();
     (!line.is_empty() && !of_form.contains(&kind.trim_end_matches('2'))).then_some(line)
@@ -120,7 +121,7 @@ impl Place {
     }
 }
 
-/// Sends a recording through perfx and compares each perf's answers before and after. Returns the number of
+/// Converts a recording with perfx and compares each perf's answers before and after. Returns the number of
 /// compared answers.
 fn perf_agrees(
     perfs: &[Perf],
@@ -152,7 +153,7 @@ fn perf_agrees(
 /// A recording, the command, and the questions.
 pub(crate) type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a Question]);
 
-/// Asks these perfs, if installed. Some of the cases may be too new for each of them, but not all.
+/// Runs these perfs, if installed. Some of the cases may be too new for each of them, but not all.
 pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
     if perfs.is_empty() {
         return;
@@ -170,7 +171,7 @@ pub(crate) fn all_agree(perfs: &[Perf], cases: &[Case<'_>]) {
     assert!(answers.into_inner() * 2 >= cases.len(), "{perfs:?} answer next to nothing");
 }
 
-/// Asks the most common perf and the newest.
+/// Runs the most common perf and the newest.
 pub(crate) fn main_perfs_agree(cases: &[Case<'_>]) {
     all_agree(&perfs(&["perf", "perf-new"]), cases);
 }
@@ -243,7 +244,7 @@ fn perf_says_the_same_of_a_file_in_another_layout() {
 }
 
 #[test]
-fn so_does_every_perf_of_what_it_recorded_itself() {
+fn every_perf_agrees_about_its_own_recordings() {
     let script: &[&Question] = &[&SCRIPT];
     all_agree(
         &perfs(&["perf-bullseye", "perf-trixie", "perf-sid"]),

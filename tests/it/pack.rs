@@ -1,5 +1,5 @@
-//! What `pack` packs names the same functions after `unpack`, for perf and perfx; `unpack` writes all of a
-//! pack and nothing else, or nothing.
+//! The packed files name the same functions after `unpack`, for perf and perfx; `unpack` writes all of a pack
+//! and nothing else, or nothing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -155,10 +155,10 @@ fn a_pack_has_the_same_bytes_each_time_and_a_manifest_of_its_schema() {
 }
 
 #[test]
-fn what_is_missing_is_said_and_in_the_manifest() {
+fn missing_files_are_reported_and_in_the_manifest() {
     let Some(shop) = Workshop::new() else { return };
     let pack_at = shop.path("out.tar.zst");
-    // Another file is at the recorded place of the cache.
+    // Another file is at the recorded path in the cache.
     fs::copy(env!("CARGO_BIN_EXE_perfx"), shop.path("stripped")).unwrap();
     let ran = pack(&shop.recording(), &args!["--foreign", "--buildid-dir", cache(&shop)], &pack_at);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
@@ -211,7 +211,7 @@ fn a_pack_has_the_perf_maps_of_the_processes() {
     assert!(ran.stderr.contains("perf reads perf maps from /tmp only"), "{}", ran.stderr);
     let args = args!["export", "folded", "--foreign", "--root", at("p"), at("p/perf.data")];
     assert_eq!(perfx(args).text(), ":7;compiled 1\n");
-    // Without it, the pack lacks names, and says so.
+    // Without it, the pack lacks names, which is reported.
     let ran = pack(&at("in.data"), &args!["--foreign"], &at("q.tar.zst"));
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("/tmp/perf-7.map: its recorded path is not searched"), "{}", ran.stderr);
@@ -242,7 +242,7 @@ fn a_recording_of_any_form_is_packed_as_it_is() {
     assert_eq!(ran.code, Some(0), "{}", ran.text());
 }
 
-/// It ended with 3 and packed nothing, though inject -b finds the build-id in the same way.
+/// Regression: it ended with 3 and packed nothing, though inject -b finds the build-id in the same way.
 #[test]
 fn build_ids_that_the_recording_lacks_are_found_and_packed() {
     let Some(shop) = Workshop::new() else { return };
@@ -322,11 +322,11 @@ fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
 const FILE: EntryType = EntryType::Regular;
 const LINK: EntryType = EntryType::Symlink;
 
-/// A manifest of the file `a`, which holds `x`.
+/// A manifest of the file `a` with the contents `x`.
 const MANIFEST: &str = r#"{"schema":1,"what":"pack","files":[{"path":"perf.data","bytes":0,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"path":"a","bytes":1,"sha256":"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}],"missing":[]}"#;
 
 #[test]
-fn what_is_not_a_pack_leaves_nothing_behind() {
+fn an_invalid_pack_leaves_nothing_behind() {
     let folder = temp();
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).unwrap();
@@ -385,7 +385,7 @@ fn what_is_not_a_pack_leaves_nothing_behind() {
         assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "{wrong}");
     }
     assert!(!folder.path().join("a").exists());
-    // What is not compressed is not a pack either; neither is a name from which no folder follows.
+    // Uncompressed data is not a pack; neither is one whose name gives no folder.
     let plain = folder.path().join("plain.tar");
     fs::write(&plain, archive(&[(FILE, "perf.data", ""), (FILE, "a", "x"), manifest])).unwrap();
     assert_eq!(unpack(&plain, &inside.join("out")).code, Some(1));
@@ -474,7 +474,7 @@ fn damaged_packs_fail_and_write_nothing() {
         } else {
             assert_eq!(ran.code, Some(1), "{at}: {}", ran.stderr);
         }
-        // What follows the manifest is empty.
+        // The archive is empty after the manifest.
         let cut = at.min(archive.len() - 2048);
         fs::write(&damaged, zstd::encode_all(&archive[..cut], 1).unwrap()).unwrap();
         assert_eq!(unpack(&damaged, &folder.join("out")).code, Some(1), "cut at {at}");
@@ -513,7 +513,7 @@ fn a_debug_file_beside_the_recorded_path_is_found_for_a_file_of_a_cache() {
 
 /// perf names such code by its KSYMBOL records, so it needs no file.
 #[test]
-fn code_that_records_name_is_not_missing() {
+fn code_named_by_records_is_not_missing() {
     let (folder, endian) = (temp(), Endian::Little);
     let at = |name: &str| folder.path().join(name);
     let mut writer = recording_of_addresses(&at("in.data"), endian);

@@ -1,5 +1,5 @@
-//! The README and the guide are correct: every example is run and prints what the page shows, and the tables
-//! of the pages are complete.
+//! The README and the guide are correct: every example is run and prints the output on the page, and the
+//! tables of the pages are complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A shell whose working directory has the recordings that the pages name. `perf.data`, `host.data` and
+/// A shell whose working directory has the recordings named in the pages. `perf.data`, `host.data` and
 /// `guest.data` stand for the reader's own files.
 struct Shell {
     folder: tempfile::TempDir,
@@ -88,7 +88,7 @@ fn path_with_perfx() -> String {
     format!("{}:{}", program.display(), std::env::var("PATH").unwrap())
 }
 
-/// Whether the output matches the lines on a page. `…` matches any number of lines, or the rest of one.
+/// True if the output matches the lines on a page. `…` matches any number of lines, or the rest of one.
 fn shows(shown: &[&str], printed: &str) -> bool {
     let mut lines = printed.lines();
     if !shown.iter().any(|line| line.contains('…')) {

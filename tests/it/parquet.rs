@@ -106,7 +106,7 @@ fn unasked() -> Vec<&'static str> {
 
 const READ: i64 = 1 << 4;
 
-/// What a recording has by event: samples, or by place: samples and periods.
+/// The totals of a recording: samples by event, or samples and periods by place.
 type Totals = BTreeMap<(String, String, String), (i64, i64)>;
 
 fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
@@ -160,7 +160,7 @@ fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
         return Err("samples are not sorted by time".into());
     }
     by(&samples, "sample");
-    // Where the samples are.
+    // The places of the samples.
     let (frames, stacks, dsos) = (by(&frames, "frame"), by(&stacks, "stack"), by(&dsos, "dso"));
     let mut totals = Totals::new();
     for sample in &samples {
@@ -186,7 +186,7 @@ fn check(fixture: &Fixture, more: &[&str]) -> Result<(), String> {
         total.0 += 1;
         total.1 += int(sample, "period").unwrap();
     }
-    // The addresses of memory without a file are those of processes here, and offsets in it there.
+    // The addresses of memory without a file are addresses of processes here, and offsets in it there.
     let memory = |path: &str| {
         dsos.values()
             .any(|dso| text(dso, "kind").unwrap() == "memory" && plain(&text(dso, "path").unwrap()) == path)
@@ -567,7 +567,7 @@ fn a_recording_or_a_device_is_not_a_list_of_recordings() {
     }
 }
 
-/// A query that joined `samples` with `events` or `threads` did not know whose `period` was meant.
+/// Regression: in a query that joined `samples` with `events` or `threads`, `period` was ambiguous.
 #[test]
 fn only_samples_have_a_period() {
     let with_period =
@@ -575,7 +575,8 @@ fn only_samples_have_a_period() {
     assert_eq!(with_period.map(|table| table.name).collect::<Vec<_>>(), ["samples"]);
 }
 
-/// It found nothing in a folder of recordings without a folder for each date, and ended with exit code 0.
+/// Regression: it found nothing in a folder of recordings without a folder for each date, and ended with exit
+/// code 0.
 #[test]
 fn the_job_for_spark_says_if_it_finds_no_recording() {
     if !crate::support::is_installed("python3", "apt-get install python3") {

@@ -1,5 +1,5 @@
-//! `perfx export parquet --spe`: the table has what `inject --itrace` and `perf report -D` decode, with the
-//! same threads and places.
+//! `perfx export parquet --spe`: the table has the records decoded by `inject --itrace` and `perf report -D`,
+//! with the same threads and places.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn exported(name: &str) -> TempDir {
     folder
 }
 
-/// The place of a frame, which has the same form in each export: what ran, in which file, and where.
+/// The place of a frame, in the same form in each export: code, file and offset.
 fn place(folder: &TempDir) -> impl Fn(Option<i64>) -> Option<(String, String, i64)> {
     let (frames, dsos) = (rows(folder, "frames"), rows(folder, "dsos"));
     let mut places = BTreeMap::new();
@@ -42,7 +42,7 @@ fn sum(rows: &[Row], column: &str) -> i64 {
     rows.iter().filter_map(|row| int(row, column)).sum()
 }
 
-/// How many rows have a value.
+/// The number of rows with a value.
 fn count(rows: &[Row], column: &str) -> usize {
     rows.iter().filter(|row| int(row, column).is_some()).count()
 }
@@ -115,13 +115,13 @@ fn records_are_those_of_inject() {
     );
 }
 
-/// What `perf report -D` shows of each packet, of operations or of all others. perf 7.3 shows the text of the
-/// packet before for an operation of class OTHER without a meaning.
+/// The text of `perf report -D` for each packet, of operations or of all others. perf 7.3 shows the text of
+/// the previous packet for an operation of class OTHER without a meaning.
 fn dumped(name: &str, operations: bool) -> Option<Vec<String>> {
     let perf = perf("perf-new")?;
     let ran = perf.run(Stdin::Null, args!["report", "-D", "-i", fixture(name).path]);
     let packet = |line: &str| {
-        // Offset, the bytes in hex, and what they mean.
+        // Offset, the bytes in hex, and their meaning.
         let line = line.strip_prefix(".  ")?;
         let (offset, rest) = line.split_once(":  ")?;
         let is_byte = |word: &str| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -251,7 +251,7 @@ fn damage_is_counted_and_other_recordings_have_an_empty_table() {
     assert!(injected.stderr.contains(lost), "{}", injected.stderr);
     assert!(injected.stderr.contains("made 113 samples of 113 records"), "{}", injected.stderr);
     assert_eq!(rows(&folder, "spe").len(), 113);
-    // The thread of each record is said to be unknown only if it is.
+    // The thread of a record is unknown only if it really is.
     let (folder, ran) = export(&fixture("spe-switch").path, &["--spe"]);
     let unknown = rows(&folder, "spe").iter().filter(|row| int(row, "tid").is_none()).count();
     assert!(ran.stderr.contains(&format!("the threads of {unknown} records of Arm SPE are unknown")));

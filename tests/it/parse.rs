@@ -1,4 +1,4 @@
-//! Reads perf.data without any code of the program, so that both cannot be wrong in the same way. It accepts
+//! Reads perf.data without any code of the program, so that both can't have the same error. It accepts
 //! only sound recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +198,7 @@ impl Contents {
         records(&bytes[self.data.clone()], self.order)
     }
 
-    /// Build-ids from any place: pid, id, file name.
+    /// Build-ids from any source: pid, id, file name.
     pub(crate) fn build_ids(&self, bytes: &[u8]) -> BTreeSet<(i32, Vec<u8>, Vec<u8>)> {
         let section = self.features.get(&feature::BUILD_ID).map(Vec::as_slice).unwrap_or_default();
         // An entry of the section is a record without its kind.
@@ -223,7 +223,8 @@ impl Contents {
         (self.order.u32(entry, 8) as i32, entry[12..12 + size].to_vec(), name.to_vec())
     }
 
-    /// Why a file does not have perf record's layout: header, ids, attrs, data, feature table, features, with
+    /// The reason why a file does not have perf record's layout: header, ids, attrs, data, feature table,
+    /// features,
     /// nothing between and nothing after. `None` if it has.
     pub(crate) fn not_canonical(&self, file: &[u8]) -> Option<&'static str> {
         let order = self.order;
@@ -268,7 +269,7 @@ impl Contents {
             }
             end = section.end;
         }
-        // perf before 3.3 stored its event names here; their place does not matter.
+        // perf before 3.3 stored its event names here; their position does not matter.
         let event_types = (order.u64(file, 56) as usize, order.u64(file, 64) as usize);
         if event_types != (0, 0) {
             if event_types.0 != end {

@@ -1,5 +1,5 @@
-//! perfx can take the place of perf inject: the page lists every option of it with what perfx does, and
-//! scripts that call it work through a link.
+//! perfx can replace perf inject: the page lists all its options with their effect in perfx, and scripts that
+//! call it work through a link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::args;
 use crate::support::{Fixture, Ran, Stdin, clean, perfs, perfx, root, run, same_bytes, temp, workloads};
 
-/// Short and long options of a perf, as its help lists them.
+/// Short and long options of a perf, from its help.
 fn options_of(help: &str) -> BTreeSet<String> {
     // The letters of --itrace are listed after tabs.
     let listed = help.lines().filter(|line| line.starts_with("    ") && line.trim_start().starts_with('-'));
@@ -20,7 +20,7 @@ fn options_of(help: &str) -> BTreeSet<String> {
     options.collect()
 }
 
-/// The table of the page: each option, and what perfx does with it.
+/// The table of the page: each option, and its effect in perfx.
 fn table() -> BTreeMap<String, String> {
     let page = fs::read_to_string(root().join("docs/guide/inject.md")).unwrap();
     let (_, table) = page.split_once("| option | perfx inject | |\n").unwrap();
@@ -130,7 +130,7 @@ impl Shim {
 }
 
 #[test]
-fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
+fn a_link_named_perf_inject_backs_up_existing_output_like_perf() {
     let shim = Shim::new(Path::new("false"));
     let input = Fixture::new("recorded/plain.p61.data").path;
     fs::copy(&input, shim.path("in.data")).unwrap();
@@ -146,7 +146,7 @@ fn a_link_called_perf_inject_keeps_what_was_there_as_perf_does() {
 }
 
 #[test]
-fn the_link_takes_the_words_that_perf_takes_and_refuses_those_that_perf_calls_ambiguous() {
+fn the_link_accepts_and_refuses_the_same_abbreviations_as_perf() {
     let input = Fixture::new("recorded/plain.p61.data").path;
     for perf in perfs(&["perf", "perf-new"]) {
         let shim = Shim::new(perf.path());

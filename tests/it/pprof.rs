@@ -1,4 +1,4 @@
-//! `perfx export pprof`: the profile counts what folded lines count, and Go's pprof reads it.
+//! `perfx export pprof`: the profile has the counts of folded lines, and Go's pprof reads it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,7 +41,7 @@ fn functions(profile: &Profile) -> BTreeMap<u64, String> {
     profile.location.iter().map(|location| (location.id, of(location.line.first()))).collect()
 }
 
-/// Checks what readers check.
+/// Performs the checks of readers.
 fn check(profile: &Profile) -> Result<(), String> {
     if profile.string_table.first().map(String::as_str) != Some("") {
         return Err("the first string is not the empty one".into());
@@ -65,10 +65,10 @@ fn check(profile: &Profile) -> Result<(), String> {
     odd.map_or(Ok(()), |sample| Err(format!("{sample:?}")))
 }
 
-/// The first file of a recording with -a is that of some daemon, and `go tool pprof` gave its name to the
-/// profile.
+/// Regression: the first file of a recording with -a belongs to some daemon, and `go tool pprof` gave its
+/// name to the profile.
 #[test]
-fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
+fn the_main_program_of_a_recording_of_all_cpus_has_the_most_samples() {
     let folder = temp();
     let input = Fixture::new("recorded/addresses.p61.data").path;
     let all_cpus = folder.path().join("all-cpus.data");
@@ -98,8 +98,8 @@ fn the_main_program_of_a_recording_of_all_cpus_is_what_was_sampled_most() {
     assert!(!one.is_sorted_by(|a, b| a >= b), "{one:?}");
 }
 
-/// They began at the page of the lowest sample, so `go tool pprof` took the code of a file without symbols
-/// for that of the part of the file before it.
+/// Regression: they began at the page of the lowest sample, so `go tool pprof` treated the code of a file
+/// without symbols as the part of the file before it.
 #[test]
 fn mappings_are_those_of_the_recording() {
     let folder = temp();
@@ -153,7 +153,7 @@ fn a_profile_counts_what_folded_lines_count(tier: Tier) {
         let functions = functions(&profile);
         let theirs = samples_by(&fixture.path, root, |stack| {
             let leaf = stack.rsplit(';').next().unwrap_or_default();
-            // Frames without a name have that of their file.
+            // Frames without a name have the name of their file.
             if leaf.starts_with('[') { "" } else { leaf }
         });
         let mut ours = BTreeMap::<String, u64>::new();
@@ -206,8 +206,8 @@ fn what_a_profile_holds() {
     same("export", "pprof", &shown);
 }
 
-/// Go, if it is installed: Debian has each version in a folder of its own.
-/// pprof took the names for symbols, demangled them and cut `<rs::Ci as rs::Shape>::area` to `::area`.
+/// Go, if it is installed: Debian has each version in a folder of its own. Regression: pprof interpreted the
+/// names as symbols, demangled them and cut `<rs::Ci as rs::Shape>::area` to `::area`.
 #[test]
 fn the_system_name_of_a_function_is_its_symbol_in_the_file() {
     let folder = temp();
@@ -301,8 +301,8 @@ fn profiles_of_several_recordings_add_up() {
     assert_eq!(totals(&twice), doubled);
 }
 
-/// The addresses of calls were taken for those to which they return, and one byte before them may be another
-/// function.
+/// Regression: the addresses of calls were treated as return addresses, and the byte before them may be in
+/// another function.
 #[test]
 fn only_return_addresses_are_moved_into_their_calls() {
     let folder = temp();

@@ -1,5 +1,5 @@
-//! Checks the design's promises for one run: the contents of a recording before and after, and what the
-//! report says about the difference. `every_pass.rs` and the fuzz bodies share them.
+//! Checks the design's promises for one run: the contents of a recording before and after, and the report
+//! about the difference. `every_pass.rs` and the fuzz bodies share them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -98,8 +98,7 @@ pub(crate) struct Holds {
     features: Features,
     /// Records by kind.
     pub(crate) kinds: BTreeMap<RecordType, u64>,
-    /// EVENT_UPDATE records in front of the batches: those behind HEADER_FEATURE records of pipe data are
-    /// there.
+    /// EVENT_UPDATE records before the batches: those after HEADER_FEATURE records of pipe data are there.
     updates_in_head: u64,
     /// Records of unknown kinds above 63, with the number of occurrences.
     unnamed: BTreeMap<Vec<u8>, u64>,
@@ -179,7 +178,7 @@ impl Holds {
         Some(holds)
     }
 
-    /// perf takes the feature bits of such a file for those of a 32-bit machine, and so does perfx.
+    /// perf interprets the feature bits of such a file as those of a 32-bit machine, and so does perfx.
     fn may_be_misread(&self, form: OutputForm) -> bool {
         form != OutputForm::Pipe
             && self.endian == Endian::Big
@@ -213,7 +212,7 @@ fn names(report: &Report, what: &str) -> bool {
     report.lines.iter().any(|(_, line)| line.contains(what))
 }
 
-/// What is in `before` and neither in `after` nor in the report (promises 1, 2 and 4).
+/// The contents of `before` that are neither in `after` nor in the report (promises 1, 2 and 4).
 fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(), String> {
     let report = &outcome.report;
     if report.has_loss() {
@@ -232,7 +231,7 @@ fn lost_in_silence(before: &Holds, after: &Holds, outcome: &Outcome) -> Result<(
     // A pass that selects samples reports how many it keeps.
     let chosen = names(report, &format!("kept {} of ", count(after.count(RecordType::SAMPLE))));
     for &kind in before.kinds.keys() {
-        // A round only says that the records before it can be sorted: dropping it loses nothing. Events and
+        // A round only means that the records before it can be sorted: dropping it loses nothing. Events and
         // features are compared separately.
         if kind == RecordType::SAMPLE && chosen || kind == RecordType::FINISHED_ROUND || of_form(kind) {
             continue;
@@ -363,7 +362,7 @@ pub(crate) fn kept(
         let of_files = ["no-event", "id-position", "event-desc", "tracing-data-missing"];
         new.retain(|code| !of_files.contains(code));
     }
-    // Of another machine that was mixed in, which says how many CPUs it has.
+    // From another machine that was mixed in, with its number of CPUs.
     if chain.contains(":mix") && !before.features.contains_key(&Feature::NRCPUS) {
         new.remove("sample-cpu");
     }

@@ -483,7 +483,7 @@ fn a_sample_reads_as_the_kernel_wrote_it() {
             (word(st::DATA_PAGE_SIZE), word(st::CODE_PAGE_SIZE))
         );
         assert_eq!(s.aux, parts.aux.as_deref());
-        // The shortcuts that read one part find the same.
+        // The shortcuts that read one part have the same results.
         assert_eq!(
             (layout.recorded_time(&record), layout.pid_tid(&record), layout.cpu(&record), layout.ip(&record)),
             (s.time, s.pid_tid, s.cpu, s.ip)
@@ -533,7 +533,7 @@ fn a_trailer_is_found_from_the_end_and_made_of_a_sample() {
 fn a_record_finds_its_event_by_its_id() {
     holds(500, |random| {
         let endian = random.endian();
-        // IDENTIFIER is at the same place whatever other fields there are.
+        // IDENTIFIER has the same position whatever the other fields.
         let attrs: Vec<Attr> = (0..1 + random.below(5))
             .map(|_| {
                 let mut attr = random_attr(random);
@@ -599,7 +599,7 @@ fn random_features(random: &mut Random, endian: Endian) -> Features {
         let section = if feature.0 < 35 { text(random) } else { random.bytes(len).into() };
         features.insert(feature, section);
     }
-    // Without it, readers doubt the word order of the bitmap.
+    // Without it, readers distrust the word order of the bitmap.
     let hostname = text(random);
     features.insert(Feature::HOSTNAME, hostname);
     features
@@ -618,7 +618,7 @@ fn canonical(events: &[Event], features: &Features, data: &[u8], endian: Endian)
 }
 
 #[test]
-fn what_is_laid_out_is_read_back() {
+fn a_written_layout_is_read_back() {
     holds(400, |random| {
         let endian = random.endian();
         let (events, features) = (random_events(random, endian, 0), random_features(random, endian));
@@ -736,12 +736,12 @@ fn scattered(
 }
 
 #[test]
-fn a_copy_of_any_recording_is_the_recording() {
+fn a_copy_of_any_recording_is_identical() {
     holds(150, |random| {
         let endian = random.endian();
         let (events, features) = (random_events(random, endian, 1), random_features(random, endian));
         let count = random.below(60);
-        // Without records that mean something to the container.
+        // Without records that have a meaning for the container.
         let (data, _) = loop {
             let (data, all) = run_of_records(random, endian, count);
             if all.iter().all(|(_, kind, ..)| !matches!(kind, 66 | 80)) || count > 8 {
@@ -756,7 +756,7 @@ fn a_copy_of_any_recording_is_the_recording() {
 }
 
 #[test]
-fn to_pipe_data_and_back_nothing_is_lost() {
+fn nothing_is_lost_in_a_round_trip_through_pipe_data() {
     holds(150, |random| {
         let endian = random.endian();
         let (events, features) = (random_events(random, endian, 1), random_features(random, endian));
@@ -796,8 +796,8 @@ struct Programs {
     replaced: Vec<(u64, u64, u32)>,
 }
 
-/// Replays all changes up to a time, in time order. What a program replaced counts where it has mapped
-/// nothing.
+/// Replays all changes up to a time, in time order. The mappings of a replaced program count where the new
+/// one has mapped nothing.
 fn replay(changes: &[(u64, Space, Change)], time: u64, space: Space, address: u64) -> Option<u32> {
     let mut programs: HashMap<Space, Programs> = HashMap::new();
     let mut sorted: Vec<_> = changes.iter().filter(|(at, ..)| *at <= time).collect();
@@ -827,7 +827,7 @@ fn replay(changes: &[(u64, Space, Change)], time: u64, space: Space, address: u6
 }
 
 #[test]
-fn an_address_belongs_to_what_a_replay_in_time_order_says() {
+fn an_address_has_the_mapping_of_a_replay_in_time_order() {
     holds(600, |random| {
         let endian = random.endian();
         let timed = !random.once_in(4);
@@ -943,7 +943,7 @@ fn compressed(random: &mut Random, endian: Endian) -> (Vec<u8>, Vec<u8>) {
     let level = random.pick(&[1, 3]);
     let new = || zstd::stream::Encoder::new(Vec::new(), level).unwrap();
     let (mut encoder, mut stored, mut whole) = (new(), Vec::new(), Vec::new());
-    // The data to compress, and how much of it is done.
+    // The data to compress, and the length already done.
     let (mut source, mut done) = (Vec::new(), 0);
     let mut ends = Vec::new();
     for _ in 0..1 + random.below(12) {
@@ -1019,7 +1019,7 @@ fn pieces(random: &mut Random, endian: Endian, mut zstd: &[u8], stored: &mut Vec
 }
 
 #[test]
-fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
+fn decompressed_records_do_not_depend_on_how_the_stream_was_cut() {
     holds(300, |random| {
         let endian = random.endian();
         let (stored, whole) = compressed(random, endian);
@@ -1042,7 +1042,7 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
             }
         }
 
-        // A pass that needs every record leaves them uncompressed; another leaves them as they are.
+        // A pass that needs every record leaves them uncompressed; others do not change them.
         let ids = IdOptions::new(None, Vec::new(), Vec::new(), true).unwrap();
         let all: Box<dyn Pass> = Box::new(Mmap2BuildIds::new(Mmap2BuildIdsOptions { hit: false, ids }));
         let plain = run(open(&file), vec![all], OutputForm::File, 1);
@@ -1051,8 +1051,8 @@ fn what_was_compressed_comes_out_the_same_however_it_was_cut() {
     });
 }
 
-tiers!(what_compress_makes_of_any_records_decompress_undoes);
-fn what_compress_makes_of_any_records_decompress_undoes(tier: Tier) {
+tiers!(decompress_restores_any_compressed_records);
+fn decompress_restores_any_compressed_records(tier: Tier) {
     holds(tier.pick(15, 150), |random| {
         let endian = random.endian();
         let events = random_events(random, endian, 1);
@@ -1208,8 +1208,8 @@ fn record_of(endian: Endian, kind: RecordType, body: &[u8]) -> Vec<u8> {
     [&endian.bytes_u32(kind.0)[..], &endian.bytes_u16(0), &endian.bytes_u16(size), body].concat()
 }
 
-tiers!(batches_that_were_guessed_are_those_that_are_there);
-fn batches_that_were_guessed_are_those_that_are_there(tier: Tier) {
+tiers!(guessed_batches_equal_those_read_in_order);
+fn guessed_batches_equal_those_read_in_order(tier: Tier) {
     const MANY: usize = 1 << 20;
     for (case, endian) in
         (0..5).step_by(tier.pick(3, 1)).flat_map(|case| [(case, Endian::Little), (case, Endian::Big)])

@@ -1,4 +1,4 @@
-//! `perfx recover` recovers everything that can be read, and perf reads it.
+//! `perfx recover` recovers all readable data, and perf reads it.
 
 use std::cmp::Ordering;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::{args, tiers};
 
 /// `recover` does not look for oddities in such a batch again.
 #[test]
-fn a_batch_that_is_called_sound_holds_no_odd_record() {
+fn a_sound_batch_contains_no_odd_record() {
     let [sound, others] = [0, 0].map(AtomicUsize::new);
     let all: Vec<_> = recorded().into_iter().chain(crafted()).collect();
     each_fixture(&all, |fixture| {
@@ -48,8 +48,8 @@ fn a_batch_that_is_called_sound_holds_no_odd_record() {
     assert!(sound.into_inner() > 100 && others.into_inner() > 0);
 }
 
-/// Bytes that were added, as by a text conversion, move what follows: the table of features then points to
-/// other bytes, which were kept as features, however large, and perf refused them.
+/// Regression: bytes added by a text conversion move the rest: the table of features then points to other
+/// bytes, which were kept as features of any size, and perf refused them.
 #[test]
 fn features_of_a_text_conversion_are_left_out_unless_they_can_be_read() {
     let fixture = Fixture::new("recorded/fp.p61.data");
@@ -74,7 +74,7 @@ fn features_of_a_text_conversion_are_left_out_unless_they_can_be_read() {
     }
 }
 
-/// perf report counts branches in place of samples if this feature is there.
+/// Regression: perf report counts branches in place of samples if this feature is there.
 #[test]
 fn call_stacks_of_branch_records_do_not_make_the_feature_of_branches() {
     for (name, has_branches) in [("lbr", false), ("lbr-and-branch", true)] {
@@ -92,8 +92,8 @@ fn call_stacks_of_branch_records_do_not_make_the_feature_of_branches() {
     }
 }
 
-tiers!(what_is_whole_comes_out_as_it_is);
-fn what_is_whole_comes_out_as_it_is(tier: Tier) {
+tiers!(a_complete_recording_is_unchanged);
+fn a_complete_recording_is_unchanged(tier: Tier) {
     let whole: Vec<_> = tier
         .of(recorded())
         .into_iter()
@@ -118,8 +118,8 @@ fn what_is_whole_comes_out_as_it_is(tier: Tier) {
     });
 }
 
-tiers!(wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them);
-fn wherever_a_file_is_cut_the_whole_records_before_come_back_and_perf_reads_them(tier: Tier) {
+tiers!(whole_records_before_any_cut_are_recovered_and_perf_reads_them);
+fn whole_records_before_any_cut_are_recovered_and_perf_reads_them(tier: Tier) {
     let fixture = Fixture::new("recorded/plain.p61.data");
     let (bytes, whole) = (fixture.bytes(), records(&fixture.path));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
@@ -232,7 +232,7 @@ fn dumped(path: &Path) -> Vec<Dumped> {
     lines.filter_map(record).collect()
 }
 
-/// One file of a recording, and where it is truncated.
+/// One file of a recording, and the position of its truncation.
 struct Cut<'a> {
     fixture: &'a Fixture,
     stream: usize,
@@ -248,8 +248,8 @@ fn file_of(path: &Path, stream: usize) -> PathBuf {
     }
 }
 
-tiers!(whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them);
-fn whatever_the_form_a_cut_leaves_the_whole_records_before_it_and_perf_reads_them(tier: Tier) {
+tiers!(perf_reads_the_whole_records_before_a_cut_in_every_form);
+fn perf_reads_the_whole_records_before_a_cut_in_every_form(tier: Tier) {
     let names = [
         "recorded/z.p61.data",
         "recorded/z.p612.data",
@@ -398,7 +398,8 @@ fn holes_and_text_cost_what_they_cover(tier: Tier) {
                 return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
             }
             let found = records(&output);
-            // What was in the hole is lost or, if the hole covers no header, changed. All other records are
+            // The records in the hole are lost or, if the hole covers no header, changed. All other records
+            // are
             // there, in order.
             let mut rest = found.iter();
             for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
@@ -459,7 +460,7 @@ fn a_hole_costs_only_the_samples_in_it(tier: Tier) {
                 return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
             }
             let (before, after) = (samples(&fixture.path), samples(&output));
-            // A sample has 40 bytes at least. The front of one may be gone, too.
+            // A sample has at least 40 bytes. The front of one may be gone, too.
             let most = hole.len() / 40 + 2;
             if after.len() + most < before.len() {
                 return Err(format!("{} of {} samples are left", after.len(), before.len()));
@@ -469,9 +470,9 @@ fn a_hole_costs_only_the_samples_in_it(tier: Tier) {
     );
 }
 
-/// The header is whole, but for its kind.
+/// The header is whole, except for its kind.
 #[test]
-fn a_kind_that_no_perf_has_is_kept_and_exits_with_3() {
+fn a_kind_unknown_to_every_perf_is_kept_and_exits_with_3() {
     let (mut bytes, starts) = changed_pipe("recorded/pipe.p61.data", |record| record.bytes.clone());
     let whole = temp();
     let middle = starts[starts.len() - 20];
@@ -488,7 +489,7 @@ fn a_kind_that_no_perf_has_is_kept_and_exits_with_3() {
 
 /// The size of a damaged record in the head of a pipe may reach past the end.
 #[test]
-fn a_hole_in_a_pipe_head_whose_size_reaches_past_the_end_is_stepped_over() {
+fn a_record_size_beyond_the_end_of_a_pipe_head_is_skipped() {
     let fixture = Fixture::new("recorded/pipe.p61.data");
     let mut bytes = fixture.bytes();
     bytes[2474..2774].fill(0x41);
@@ -499,7 +500,7 @@ fn a_hole_in_a_pipe_head_whose_size_reaches_past_the_end_is_stepped_over() {
     let ran = perfx(args!["recover", "-q", input, "-o", output]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert_eq!(samples(&output), samples(&fixture.path));
-    // The same as it comes through a pipe, and the other commands refuse it.
+    // The recording through a pipe; the other commands refuse it.
     let ran = perfx_with(Stdin::Pipe(&bytes), args!["recover", "-q", "-", "-o", piped]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     same_bytes("through a pipe", &fs::read(&output).unwrap(), &fs::read(&piped).unwrap()).unwrap();
@@ -575,7 +576,7 @@ fn samples(path: &Path) -> Vec<String> {
 const SAMPLE: u32 = 9;
 
 #[test]
-fn records_that_are_odd_throughout_are_kept_in_front_of_a_hole_and_behind_it() {
+fn records_that_are_odd_throughout_are_kept_before_and_after_a_hole() {
     let odd = |record: &Rec, by: usize| {
         if record.kind == SAMPLE { longer(record, by) } else { record.bytes.clone() }
     };
@@ -701,7 +702,7 @@ fn a_header_record_that_cannot_be_read_is_left_out_and_reported() {
 }
 
 #[test]
-fn a_second_recording_in_a_pipe_is_called_that_and_so_is_what_perf_says() {
+fn a_second_recording_and_messages_of_perf_in_a_pipe_are_recognised() {
     let first = Fixture::new("recorded/pipe.p61.data");
     let second = Fixture::new("recorded/pipe.p73.data").bytes();
     let bytes = first.bytes();
@@ -740,7 +741,7 @@ fn a_second_recording_in_a_pipe_is_called_that_and_so_is_what_perf_says() {
 }
 
 #[test]
-fn text_before_a_pipe_is_left_out_and_that_is_said() {
+fn text_before_a_pipe_is_dropped_with_a_report() {
     let fixture = Fixture::new("recorded/pipe.p61.data");
     let folder = temp();
     let [input, output] = ["in.data", "out.data"].map(|name| folder.path().join(name));
@@ -778,7 +779,7 @@ fn text_before_a_pipe_is_left_out_and_that_is_said() {
 /// Many kinds may be new at once. But consecutive records of a few kinds, aligned as without the hole, are
 /// hardly chance.
 #[test]
-fn records_of_one_unknown_kind_behind_a_hole_are_kept() {
+fn records_of_one_unknown_kind_after_a_hole_are_kept() {
     let new_kind = |number: u8| [0xa0, 0x0f, 0, 0, 0, 0, 16, 0, number, 2, 3, 4, 5, 6, 7, 8];
     let pipe = Fixture::new("recorded/pipe.p61.data").bytes();
     let new: Vec<u8> = (0..20).flat_map(new_kind).collect();
@@ -831,7 +832,7 @@ fn a_directory_that_lost_a_data_file_says_so() {
     assert!(ran.stderr.contains("lost: ") && ran.stderr.contains("data.0 is missing"), "{}", ran.stderr);
 }
 
-/// The advice named an event `NAME`, which is what the user had to find out.
+/// Regression: the advice named an event `NAME`, which the user had to find out.
 #[test]
 fn the_command_for_tracepoints_without_formats_works_as_printed() {
     let folder = temp();
@@ -855,7 +856,7 @@ fn the_command_for_tracepoints_without_formats_works_as_printed() {
     assert!(listed.contains("cpu-clock") && !listed.contains("tracepoint"), "{listed}");
 }
 
-/// A file as perf leaves it when it is killed: no size of the data, no features.
+/// A file as left by a killed perf: no size of the data, no features.
 fn killed(whole: &[u8]) -> Vec<u8> {
     let (order, mut bytes) = (Order::of(whole), whole.to_vec());
     bytes.truncate(Contents::file(&bytes).data.end);
@@ -882,7 +883,7 @@ fn what_a_recording_lost_comes_from_another_one_of_the_same_command_and_no_other
         assert_eq!(shown(&at("out.data")), shown(&whole.path), "{}", perf.name);
     }
     fs::remove_file(at("out.data")).unwrap();
-    // Another command, and the same one on a kernel at another place.
+    // Another command, and the same one on a kernel at another address.
     let ran = recover(&Fixture::new("recorded/tracepoint.p61.data").path, &at("killed.data"));
     assert!(ran.code == Some(1) && ran.stderr.contains("its events are not those of "), "{}", ran.stderr);
     let mut bytes = whole.bytes();

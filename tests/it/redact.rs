@@ -1,4 +1,4 @@
-//! `redact` leaves nothing that tells of the user and the machine, and perf still shows the same samples.
+//! `redact` leaves nothing that reveals the user or the machine, and perf still shows the same samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,8 +40,8 @@ fn strings(bytes: &[u8], found: &mut BTreeSet<Vec<u8>>) {
     found.extend(runs.filter(|run| run.len() >= 6).map(<[u8]>::to_vec));
 }
 
-/// The strings of a recording that must not be in its redacted copy. What is taken is decided here again, by
-/// simpler rules than those of the pass: whatever is not in a list of what every machine has.
+/// The strings of a recording that must not be in its redacted copy. They are selected again by simpler rules
+/// than those of the pass: all strings that are not in a list of those on every machine.
 fn secrets(fixture: &Fixture) -> BTreeSet<String> {
     let bytes = fixture.bytes();
     let mut recording = fixture.input(&bytes).open().unwrap();
@@ -169,7 +169,7 @@ fn no_string_that_was_to_go_is_in_the_output(tier: Tier) {
     assert!(found > tier.pick(100, 1000), "only {found} strings were searched for");
 }
 
-/// What `redact -v` says: each name with its pseudonym.
+/// The report of `redact -v`: each name with its pseudonym.
 fn pseudonyms(stderr: &str) -> BTreeMap<String, String> {
     let pair = |line: &str| {
         let (category, names) = line.strip_prefix("perfx: ")?.split_once(": ")?;
@@ -230,14 +230,14 @@ fn the_same_key_gives_the_same_pseudonyms_and_a_second_run_changes_nothing() {
     }
 }
 
-/// Formats of tracepoints that users made are renamed with their events, and perf still finds them.
+/// Formats of tracepoints of users are renamed with their events, and perf still finds them.
 #[test]
 fn a_probe_has_neither_its_name_nor_its_arguments() {
     // A user can choose any name for the system.
     for (system, ip, argument) in [
         ("probe_bank", "__probe_ip", "customer"),
         ("bank", "__probe_ip", "customer"),
-        // Those of eprobes and of programs have no field by which they can be told.
+        // The tracepoints of eprobes and of programs have no field that identifies them.
         ("bank", "ip", "customer"),
         ("user_events_multi", "ip", "common_customer"),
     ] {
@@ -317,9 +317,9 @@ fn neither_its_name_nor_its_arguments(system: &str, ip: &str, argument: &str) {
     }
 }
 
-/// What the table of tracepoints has beside formats that can be read stayed, and `--check` found nothing.
+/// Regression: the table of tracepoints kept unreadable formats, and `--check` found nothing.
 #[test]
-fn a_format_that_cannot_be_read_does_not_stay() {
+fn an_unreadable_format_does_not_stay() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let recording = Recording::open(&Fixture::new("recorded/tracepoint.p61.data").path).unwrap();
@@ -418,7 +418,7 @@ fn call_chains_of_a_process_without_mappings_are_a_loss() {
         writer.write_parts(RecordType::SAMPLE, cpumode::USER, &[words.as_flattened()]).unwrap();
         writer.finish().unwrap();
         let ran = perfx(args!["redact", "-f", input, "-o", out]);
-        // INIT_MAP itself is left out.
+        // INIT_MAP itself is dropped.
         let is_whole = !is_lost && case != "initial";
         assert_eq!(ran.code, Some(if is_whole { 0 } else { 3 }), "{case}: {}", ran.stderr);
         let lost = "stacks: 2 addresses of samples and call chains are of processes whose mappings are not in the \
@@ -428,9 +428,9 @@ fn call_chains_of_a_process_without_mappings_are_a_loss() {
     }
 }
 
-/// These were taken for names that every machine has, or that tell only a pid.
+/// Regression: these were mistaken for names on every machine, or with only a pid.
 #[test]
-fn what_only_looks_like_a_name_of_every_machine_does_not_stay() {
+fn names_that_only_resemble_common_ones_do_not_stay() {
     let endian = Endian::Little;
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -564,14 +564,14 @@ fn what_redact_says() {
     same("redact", "says", &place.say_all(&lines));
 }
 
-/// Bytes behind what perfx knows of a feature were copied in silence.
+/// Regression: unknown bytes after the fields of a feature were copied without a report.
 #[test]
-fn bytes_of_a_feature_that_are_not_known_do_not_stay() {
+fn unknown_bytes_of_a_feature_do_not_stay() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let recording = Recording::open(&Fixture::new("crafted/features-all-le.data").path).unwrap();
     let mut wrong = Vec::new();
-    // perfx makes these again when it writes.
+    // perfx rebuilds these when it writes.
     let made = [Feature::TRACING_DATA, Feature::AUXTRACE, Feature::COMPRESSED];
     for (feature, section) in &recording.features {
         let mut writer = RecordingWriter::create(&input, &recording.events, recording.endian).unwrap();
@@ -595,8 +595,8 @@ fn bytes_of_a_feature_that_are_not_known_do_not_stay() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Pipe data got the old names, though redact said that they were replaced. And a pseudonym was cut to fit a
-/// short field, so it was not recognised as one.
+/// Regression: pipe data got the old names, though redact reported that they were replaced. And a pseudonym
+/// was cut to fit a short field, so it was not recognised as one.
 #[test]
 fn names_of_event_types_leave_pipe_data_too_and_pseudonyms_are_not_cut() {
     let folder = temp();
@@ -606,7 +606,7 @@ fn names_of_event_types_leave_pipe_data_too_and_pseudonyms_are_not_cut() {
     let mut writer = RecordingWriter::to_pipe(file, &recording.events, &recording.features, endian).unwrap();
     let kind = RecordType::HEADER_EVENT_TYPE;
     writer.write_parts(kind, 0, &[&[0; 8], b"secret\0\0"]).unwrap();
-    // What perf reads before the first other record is its header.
+    // The records before the first other one are perf's header.
     let lost = endian.bytes_u64(1);
     writer.write_parts(RecordType::LOST, 0, &[&lost, &lost, &[0; 16]]).unwrap();
     writer.write_parts(kind, 0, &[&[0; 8], b"secret\0\0"]).unwrap();
@@ -679,7 +679,7 @@ fn bytes_outside_all_sections_do_not_stay() {
         assert!(matches!(ran.code, Some(0 | 3)), "{}", ran.stderr);
         let left = fs::read(&out).unwrap();
         assert!(!holds(&left, "MARKER"), "{command:?}");
-        // Pipe data has no place for them, so the writer, too, reported them.
+        // Pipe data cannot contain them, so the writer reported them, too.
         line.truncate(command.len() + 1);
         let ran = perfx([line, args!["-o", "-"].to_vec()].concat());
         assert_eq!(ran.stderr.matches("16 bytes").count(), 1, "{}", ran.stderr);
@@ -689,10 +689,10 @@ fn bytes_outside_all_sections_do_not_stay() {
     assert!(ran.stderr.contains("16 bytes outside all sections"), "{}", ran.stderr);
 }
 
-/// The address of the sample stayed where the equal first entry of its chain became 0, and every frame in
-/// mappings of simpleperf's INIT_MAP became 0.
+/// Regression: the address of the sample stayed where the equal first entry of its chain became 0, and every
+/// frame in mappings of simpleperf's INIT_MAP became 0.
 #[test]
-fn addresses_of_code_stay_and_others_go_from_samples_and_chains() {
+fn only_code_addresses_stay_in_samples_and_chains() {
     let folder = temp();
     let (path, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let mut attr = Attr::default();

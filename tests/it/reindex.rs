@@ -122,7 +122,7 @@ fn aux_index(file: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some((0..word(0) as usize).map(|n| (word(8 + n * 16), word(16 + n * 16))).collect())
 }
 
-/// The same from the records.
+/// Like `aux_index`, from the records.
 fn aux_records(file: &[u8]) -> Vec<(u64, u64)> {
     let contents = Contents::file(file);
     let records = contents.records(file).into_iter().filter(|record| record.kind == AUXTRACE);
@@ -142,8 +142,8 @@ fn damaged_and(mut recordings: Vec<Fixture>) -> Vec<Fixture> {
     recordings
 }
 
-tiers!(what_is_right_stays_and_the_second_time_nothing_is_repaired);
-fn what_is_right_stays_and_the_second_time_nothing_is_repaired(tier: Tier) {
+tiers!(correct_recordings_stay_and_a_second_repair_finds_nothing);
+fn correct_recordings_stay_and_a_second_repair_finds_nothing(tier: Tier) {
     let told = Mutex::new(BTreeMap::new());
     each_fixture(&damaged_and(tier.of(all())), |fixture| {
         let folder = temp();
@@ -241,7 +241,7 @@ fn an_index_too_large_for_one_record_is_split_as_perf_splits_it() {
 }
 
 #[test]
-fn an_index_behind_auxtrace_info_is_put_before_it() {
+fn an_id_index_after_auxtrace_info_is_moved_before_it() {
     let file = Fixture::new("crafted/aux-le.data").bytes();
     let mut wrong = records(&file);
     let info = wrong.iter().position(|record| kind(&file, record) == AUXTRACE_INFO).unwrap();
@@ -363,7 +363,7 @@ fn perf_shows_the_same_aux_records_before_and_after_and_reads_what_it_could_not(
     }
 }
 
-/// Like snapshots: AUX records say that their data was overwritten, and every other piece of the trace begins
+/// Like snapshots: AUX records report overwritten data, and every other piece of the trace begins
 /// 8 bytes early.
 fn overlapping(file: &[u8]) -> Vec<u8> {
     let order = Contents::file(file).order;
@@ -392,7 +392,7 @@ const AUX_FLAG_OVERWRITE: u64 = 2;
 /// Four queues, hundreds of pieces, pieces of odd multiples of 8, pieces that overlap: through every pass
 /// that moves them.
 #[test]
-fn traces_are_the_same_wherever_passes_move_them() {
+fn traces_decode_the_same_after_every_pass() {
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
     let right = Fixture::new("crafted/aux-le.data").bytes();
@@ -498,7 +498,7 @@ fn times(bytes: &[u8], is_pipe: bool) -> Option<(u64, u64)> {
 
 #[test]
 fn times_are_those_that_perf_finds() {
-    // perf wrote zeros if it did not read the samples; if it did, its times are those that perfx finds.
+    // perf wrote zeros if it did not read the samples; if it did, its times are those found by perfx.
     let cases = [
         "recorded/fp.p61.data",
         "recorded/several.p61.data",
@@ -544,7 +544,7 @@ fn times_are_those_of_the_output_if_a_later_pass_changes_them() {
 }
 
 #[test]
-fn build_ids_of_mappings_get_into_the_feature_when_asked_for() {
+fn build_ids_of_mappings_are_added_to_the_feature_on_request() {
     let file = Fixture::new("recorded/buildid-mmap.p73.data").bytes();
     same_bytes("not asked", &file, &reindexed(&file, &[]).unwrap().0).unwrap();
     let (with, _) = reindexed(&file, &["--build-ids"]).unwrap();
@@ -712,7 +712,7 @@ fn with_index_any(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     changed
 }
 
-/// The contents of pipe data's records were repeated at the front.
+/// Regression: the contents of pipe data's records were repeated at the front.
 #[test]
 fn build_ids_are_added_to_a_pipe_once() {
     let fixture = Fixture::new("recorded/pipe-inject-b.p73.data");

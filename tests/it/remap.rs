@@ -1,4 +1,4 @@
-//! `remap` changes the paths of mapped files in every place where they are, and nothing else.
+//! `remap` changes the paths of mapped files everywhere, and nothing else.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn perf_report_shows_the_same_shares_of_the_new_paths() {
 }
 
 #[test]
-fn there_and_back_again_nothing_has_changed() {
+fn a_round_trip_changes_nothing() {
     let mut fixtures = fixtures();
     // perf 6.1 injects records whose size is not a multiple of 8; with another name they are padded.
     fixtures.retain(|fixture| !fixture.name.contains("pipe-inject-b.p61"));
@@ -91,9 +91,9 @@ fn there_and_back_again_nothing_has_changed() {
     });
 }
 
-/// perf record writes the ids of some mappings into the records, those of others into feature BUILD_ID.
+/// perf record writes the ids of some mappings into the records, and others into feature BUILD_ID.
 #[test]
-fn a_build_id_finds_the_path_wherever_it_is() {
+fn a_path_is_found_by_a_build_id_in_any_place() {
     for (name, path, id) in [
         ("recorded/buildid-mmap.p73.data", "work/burn", "b000000000000000000000000000000000000001"),
         ("recorded/forks.p61.data", "work/forks", "b000000000000000000000000000000000000008"),

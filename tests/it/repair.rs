@@ -1,5 +1,5 @@
-//! `perfx repair` repairs the faults that it claims to, so that doctor and perf find none, and changes
-//! nothing else.
+//! `perfx repair` repairs the faults in its list, so that doctor and perf find none, and changes nothing
+//! else.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,7 @@ use crate::support::{
 };
 use crate::{args, tiers};
 
-/// Recordings with a repairable fault, and what remains of samples of unknown events.
+/// Recordings with a repairable fault, and the remainder of samples of unknown events.
 const MENDABLE: &[(&str, &str)] = &[
     ("size-unaligned", "recorded/inject-b.p61.data"),
     ("size-unaligned", "recorded/pipe-inject-b.p61.data"),
@@ -99,9 +99,9 @@ fn empty_sections_of_bpf_programs_are_removed() {
     }
 }
 
-/// A section that was too short stayed, and perf still refused the recording, with exit code 0.
+/// Regression: a section that was too short stayed, and perf still refused the recording, with exit code 0.
 #[test]
-fn what_repair_leaves_that_stops_perf_is_said() {
+fn remaining_faults_that_stop_perf_are_reported() {
     let folder = temp();
     let (path, out) = (folder.path().join("short.data"), folder.path().join("out.data"));
     let order = Order { big: false };
@@ -162,9 +162,9 @@ fn doctor_and_perf_are_content_with_what_was_repaired() {
     );
 }
 
-tiers!(what_is_right_stays_as_it_is);
+tiers!(correct_recordings_are_unchanged);
 /// The output for a recording without such faults is that of `copy`.
-fn what_is_right_stays_as_it_is(tier: Tier) {
+fn correct_recordings_are_unchanged(tier: Tier) {
     let mendable: Vec<_> = MENDABLE.iter().map(|(code, _)| *code).collect();
     let sound: Vec<_> = tier
         .of(all())
@@ -220,7 +220,7 @@ fn threads_and_pipes_make_no_difference() {
 
 /// A record inside a COMPRESSED record cannot be changed in place.
 #[test]
-fn faults_inside_compressed_records_are_told() {
+fn faults_inside_compressed_records_are_reported() {
     let mut pipe = Fixture::new("crafted/z-pipe.data").bytes();
     let first =
         records(&pipe[16..], Order { big: false }).into_iter().find(|record| record.kind == 81).unwrap();
@@ -252,7 +252,7 @@ fn in_place_what_is_right_is_not_touched() {
         ("recorded/plain.p61.data", true),
         ("recorded/pipe.p61.data", true),
         ("recorded/z.p73.data", true),
-        // Only a feature is wrong, so its section changes, and the file is the same.
+        // Only a feature is wrong, so its section changes, and the rest of the file is the same.
         ("crafted/dir-format-in-file.data", false),
         ("crafted/val-mmap2-build-id-0.data", false),
     ] {
@@ -283,7 +283,7 @@ fn in_place_what_is_right_is_not_touched() {
 
 /// An id of 8 bytes with small numbers, added by perf inject, was taken for device and inode.
 #[test]
-fn a_build_id_that_the_feature_names_is_one() {
+fn build_ids_in_the_feature_are_recognised_in_mmap2_records() {
     const NAME: &[u8] = b"/tmp/perfx-data/work/burn\0";
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
@@ -387,7 +387,7 @@ fn pipe_of(records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_pipe_of_which_all_records_go_becomes_a_file_that_can_be_read() {
+fn a_pipe_without_remaining_records_becomes_a_readable_file() {
     let bytes = Fixture::new("recorded/pipe.p61.data").bytes();
     let front = records(&bytes[16..], Order { big: false });
     let attr = front.iter().find(|record| record.kind == crate::parse::HEADER_ATTR).unwrap();
@@ -408,7 +408,7 @@ fn a_pipe_of_which_all_records_go_becomes_a_file_that_can_be_read() {
 }
 
 #[test]
-fn the_text_of_a_record_without_a_trailer_is_not_taken_for_one() {
+fn text_of_a_record_is_not_mistaken_for_a_trailer() {
     let bytes = Fixture::new("crafted/val-comm-trailer-only.data").bytes();
     let contents = Contents::file(&bytes);
     let (mut front, rest) = (bytes[..contents.data.start].to_vec(), &bytes[contents.data.end..]);

@@ -50,8 +50,8 @@ fn perf_shows_every_sample_at_its_new_time() {
     });
 }
 
-tiers!(what_is_moved_and_moved_back_is_as_it_was);
-fn what_is_moved_and_moved_back_is_as_it_was(tier: Tier) {
+tiers!(moving_forth_and_back_restores_the_recording);
+fn moving_forth_and_back_restores_the_recording(tier: Tier) {
     let fixtures: Vec<_> =
         ["recorded/", "crafted/kinds", "crafted/aux"].into_iter().flat_map(named).collect();
     each_fixture(&tier.of(fixtures), |fixture| {

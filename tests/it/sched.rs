@@ -1,4 +1,4 @@
-//! `inject -s` merges sched_stat_* with sched_switch samples as perf inject does, and also in recordings with
+//! `inject -s` merges sched_stat_* with sched_switch samples as perf inject does, and also in recordings at
 //! which perf inject fails; `off-cpu` needs only sched_switch.
 
 use std::collections::HashMap;
@@ -105,7 +105,7 @@ fn samples_are_merged_in_either_byte_order_and_every_form() {
 }
 
 #[test]
-fn a_new_task_does_not_get_the_call_chain_of_an_old_one_with_its_number() {
+fn a_new_task_does_not_get_the_call_chain_of_an_old_one_with_its_tid() {
     let folder = temp();
     let out = folder.path().join("out.data");
     assert_eq!(inject(&crafted("sched-stat-mixed-le"), &out), (1, 2));
@@ -166,8 +166,8 @@ fn an_event_without_a_period_or_raw_data_is_an_error_that_names_it() {
     }
 }
 
-/// How long each task was off the CPU after each of its switches, according to the output of perf script:
-/// tid, time of the return, and duration, ns.
+/// The time off the CPU of each task after each of its switches, from the output of perf script: tid, time of
+/// the return, and duration, ns.
 fn away(perf: &Perf, recording: &Path) -> Vec<(String, u64, u64)> {
     let fields = "tid,time,event,trace";
     let args = args!["script", "-f", "--ns", "--show-switch-events", "-F", fields, "-i", recording];
@@ -352,7 +352,7 @@ fn off_cpu_says_how_to_record_what_is_missing() {
     assert!(ran.stderr.contains("record all CPUs (-a) or with --switch-events"), "{}", ran.stderr);
 }
 
-/// ID_INDEX says that an event counts on a CPU, whatever runs there; without it, samples of the idle task do.
+/// ID_INDEX marks an event as counting a CPU, not a thread; without it, samples of the idle task do.
 #[test]
 fn off_cpu_does_not_advise_a_recording_of_all_cpus_to_record_all_cpus() {
     let folder = temp();

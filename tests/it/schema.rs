@@ -1,4 +1,4 @@
-//! A document is as its JSON schema says. Checks the keywords that the schemas of perfx have; any other is an
+//! A document matches its JSON schema. Checks the keywords that the schemas of perfx have; any other is an
 //! error.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ struct Check<'a> {
     wrong: Vec<String>,
 }
 
-/// Where the document differs from the schema, and how.
+/// The differences of the document from the schema.
 pub(crate) fn differences(schema: &Json, document: &Json) -> Vec<String> {
     let mut check = Check { root: schema, wrong: Vec::new() };
     check.value(schema, document, "");
@@ -110,7 +110,7 @@ impl Check<'_> {
         }
     }
 
-    /// How many of the schemas the value is as.
+    /// The number of schemas that the value matches.
     fn fitting(&self, schemas: &Json, value: &Json, at: &str) -> usize {
         let fits = |schema: &&Json| {
             let mut check = Check { root: self.root, wrong: Vec::new() };

@@ -21,7 +21,7 @@ fn has_tracing_data(pipe: &[u8]) -> bool {
     Contents::pipe(pipe).features.contains_key(&feature::TRACING_DATA)
 }
 
-/// Records by kind, as the other reader counts them. `None` for recordings it cannot read.
+/// Records by kind, as counted by the other reader. `None` for recordings it cannot read.
 pub(crate) fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>> {
     let mut counts = BTreeMap::new();
     let mut count = |record: Option<PerfFileRecord<'_>>| {
@@ -47,7 +47,7 @@ pub(crate) fn theirs(bytes: &[u8], is_pipe: bool) -> Option<BTreeMap<u32, usize>
     Some(counts)
 }
 
-/// The same from perfx dump.
+/// Like [`theirs`], from perfx dump.
 fn ours(path: &Path) -> BTreeMap<u32, usize> {
     let dump = perfx(args!["dump", "--format", "ndjson", path]);
     let mut counts = BTreeMap::new();

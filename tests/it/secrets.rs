@@ -1,4 +1,4 @@
-//! `redact` leaves no byte that is not a value it knows, wherever a secret is: the places come from the
+//! `redact` leaves no byte that is not a known value, wherever a secret is: the positions come from the
 //! layouts, so that a new kind or feature can't be forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,11 +25,11 @@ use crate::snapshots::same;
 use crate::support::{Fixture, Tier, holds, perfx, temp};
 use crate::{args, tiers};
 
-/// Its halves are looked for, so that a number of 4 bytes can hold one.
+/// The search is for its halves, so that a number of 4 bytes can contain one.
 const SECRET: &[u8; 8] = b"/SeCrEt!";
 const ENDIAN: Endian = Endian::Little;
 
-/// The id of the event. No byte is 0, so that nothing behind it looks like a pseudonym.
+/// The id of the event. No byte is 0, so that nothing after it looks like a pseudonym.
 const ID: u64 = 0x0101_0101_0101_0101;
 
 /// True if a half of the secret begins here.
@@ -37,13 +37,12 @@ fn is_half(bytes: &[u8]) -> bool {
     bytes.starts_with(&SECRET[..4]) || bytes.starts_with(&SECRET[4..])
 }
 
-/// How many halves of the secret are in these bytes.
+/// The number of halves of the secret in these bytes.
 fn halves(bytes: &[u8]) -> usize {
     bytes.windows(4).filter(|window| is_half(window)).count()
 }
 
-/// Where halves of the secret begin, except behind `zeros`: what begins with them can be taken for a
-/// pseudonym.
+/// The positions of halves of the secret, except after `zeros`, which can be the beginning of a pseudonym.
 fn places(bytes: &[u8], zeros: &[u8]) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut at = 0;
@@ -60,7 +59,7 @@ fn places(bytes: &[u8], zeros: &[u8]) -> BTreeSet<usize> {
     found
 }
 
-/// Places as ranges of bytes: `0-8 12-16`.
+/// Positions as ranges of bytes: `0-8 12-16`.
 fn ranges(places: &BTreeSet<usize>) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &place in places {
@@ -87,8 +86,8 @@ fn forms(file: &[u8]) -> Vec<(&'static str, OutputForm, Vec<u8>)> {
     ]
 }
 
-/// The recording without what tells something. Fails if `--check` sees nothing, and something changes, or if
-/// it sees something in the output.
+/// The redacted recording. Fails if `--check` finds nothing although something changes, or if it finds
+/// something in the output.
 fn redacted(bytes: &[u8], form: OutputForm) -> Result<Vec<u8>, String> {
     let pass = Redact::new(RedactArgs::default());
     let ran = |bytes: &[u8], pass: Redact| {
@@ -142,7 +141,7 @@ fn event() -> Event {
     Event::made(&plain(), vec![1], ENDIAN)
 }
 
-/// Numbers that make every count, type, size and version known, one after the other in as many bytes.
+/// Numbers that make every count, type, size and version valid, repeated over this many bytes.
 fn fills(size: usize, endian: Endian) -> Vec<Vec<u8>> {
     let words = (0..4).map(|word| endian.bytes_u64(word).to_vec());
     let halves = [4, 12, 20].map(|half| endian.bytes_u32(half).to_vec());
@@ -180,7 +179,7 @@ fn of_off_cpu(_: RecordType, endian: Endian) -> Vec<Vec<u8>> {
 }
 
 fn cases() -> Vec<Case> {
-    // Those of pipe data, of compression, and with a payload have tests of their own.
+    // Kinds of pipe data, of compression, and with a payload have tests of their own.
     let others = [
         RecordType::HEADER_ATTR,
         RecordType::HEADER_FEATURE,
@@ -224,7 +223,7 @@ fn cases() -> Vec<Case> {
             );
         }
     }
-    // Those that change the layout: the index in the hardware's buffer, and counters.
+    // The parts that change the layout: the index in the hardware's buffer, and counters.
     for bit in [17, 19] {
         add(format!("BRANCH_STACK bit{bit}"), RecordType::SAMPLE, b"", of_sample, &|attr| {
             attr.sample_type |= st::BRANCH_STACK;
@@ -244,7 +243,7 @@ fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// A recording with the secret at each place of each body.
+    /// A recording with the secret at each position of each body.
     fn file(&self, endian: Endian) -> Vec<u8> {
         let folder = temp();
         let path = folder.path().join("in.data");
@@ -268,7 +267,7 @@ impl Case {
     }
 }
 
-/// Where the secret is in the bodies of the records of this kind; or what else is wrong.
+/// The positions of the secret in the bodies of the records of this kind; or another error.
 fn left(redacted: &[u8], kind: RecordType) -> Result<BTreeSet<usize>, String> {
     let mut recording = Input::Bytes(redacted).open().unwrap();
     let mut found = BTreeSet::new();
@@ -295,10 +294,10 @@ fn left(redacted: &[u8], kind: RecordType) -> Result<BTreeSet<usize>, String> {
     Ok(found)
 }
 
-/// The snapshot has the bytes of each kind of record that stay, whatever they hold. A reviewer compares them
-/// with the layouts: they have to be numbers.
+/// The snapshot has the bytes of each kind of record that stay for any contents. A reviewer compares them
+/// with the layouts: they must be numbers.
 #[test]
-fn a_secret_stays_in_no_part_of_a_record_that_is_not_a_number() {
+fn secrets_in_records_stay_only_in_numbers() {
     let (mut wrong, mut text) = (Vec::new(), String::new());
     for case in cases() {
         let mut all = BTreeSet::new();
@@ -316,8 +315,8 @@ fn a_secret_stays_in_no_part_of_a_record_that_is_not_a_number() {
     same("redact", "numbers-of-records", &text);
 }
 
-/// The features whose bytes are tried. Flags are empty, DIR_FORMAT is a number, and perfx makes some again
-/// when it writes; tracing data has a test of its own.
+/// The features whose bytes are tried. Flags are empty, DIR_FORMAT is a number, and perfx rebuilds some when
+/// it writes; tracing data has a test of its own.
 fn tried() -> impl Iterator<Item = Feature> {
     let others = [
         Feature::BRANCH_STACK,
@@ -342,10 +341,10 @@ fn with_feature(of: &Recording, feature: Feature, section: Vec<u8>) -> Option<Ve
     Some(fs::read(&path).unwrap())
 }
 
-tiers!(a_secret_stays_in_no_part_of_a_feature_that_is_not_a_number);
-/// The snapshot has the bytes of each feature that stay, whatever they hold. Those of BUILD_ID and CMDLINE
-/// are of files in folders of the system, too.
-fn a_secret_stays_in_no_part_of_a_feature_that_is_not_a_number(tier: Tier) {
+tiers!(secrets_in_features_stay_only_in_numbers);
+/// The snapshot has the bytes of each feature that stay for any contents. BUILD_ID and CMDLINE are also tried
+/// with files in system folders.
+fn secrets_in_features_stay_only_in_numbers(tier: Tier) {
     let (mut wrong, mut all) = (Vec::new(), BTreeMap::new());
     for name in tier.first(1, &["crafted/features-all-le.data", "crafted/features-all-be.data"]) {
         let of = Recording::open(&Fixture::new(name).path).unwrap();
@@ -374,16 +373,16 @@ fn a_secret_stays_in_no_part_of_a_feature_that_is_not_a_number(tier: Tier) {
     same("redact", "numbers-of-features", &all.iter().map(line).collect::<String>());
 }
 
-/// The snapshot has the bytes of an attr that stay, whatever they hold.
+/// The snapshot has the bytes of an attr that stay for any contents.
 #[test]
-fn a_secret_stays_in_no_part_of_an_attr_that_is_not_a_number() {
+fn secrets_in_attrs_stay_only_in_numbers() {
     let folder = temp();
     let path = folder.path().join("in.data");
     let (mut wrong, mut found) = (Vec::new(), BTreeSet::new());
     for endian in [Endian::Little, Endian::Big] {
         let size = 144;
         let first = Event::made(&plain(), vec![1], endian);
-        // The size has to be right, and where the id is.
+        // The size and the position of the id must be right.
         for at in (0..=size).step_by(4).filter(|at| ![4, 20, 24].contains(at)) {
             let mut raw = first.raw().to_vec();
             raw.resize(size + 16, 0);
@@ -464,7 +463,7 @@ fn a_secret_stays_in_no_text_or_gap_of_a_feature() {
 }
 
 #[test]
-fn the_part_of_an_attr_that_is_not_known_does_not_stay() {
+fn unknown_parts_of_an_attr_do_not_stay() {
     let folder = temp();
     let (input, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let mut raw = event().raw().to_vec();

@@ -1,4 +1,4 @@
-//! What perf report shows of a recording, to compare with a copy in which a pass has changed names or
+//! The output of perf report for a recording, to compare with that for a copy with changed names or
 //! addresses.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) fn of_two_perfs(parts: &[&str]) -> Vec<Fixture> {
     fixtures
 }
 
-/// The perfs that read a recording and what is made of it.
+/// The perfs that read a recording and the output made from it.
 pub(crate) fn readers<'a>(perfs: &'a [Perf], fixture: &'a Fixture) -> impl Iterator<Item = &'a Perf> {
     // perf 6.1 refuses attrs of later versions in a file.
     let old = fixture.recorded_by() == Some("p61");
@@ -26,7 +26,8 @@ pub(crate) fn readers<'a>(perfs: &'a [Perf], fixture: &'a Fixture) -> impl Itera
     perfs.filter(|perf| perf.can_read(&fixture.path))
 }
 
-/// The lines of perf report with these options, such as `--sort`, sorted. `cell` changes what is in a column.
+/// The lines of perf report with these options, such as `--sort`, sorted. `cell` changes the contents of a
+/// column.
 pub(crate) fn shares(
     perf: &Perf,
     recording: &Path,

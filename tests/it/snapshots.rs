@@ -429,7 +429,7 @@ fn copies() {
     same("copy", "kcore-directory", &text.join("\n"));
 }
 
-/// Without zero fields of attrs, and without what EVENT_DESC repeats.
+/// Without zero fields of attrs, and without repetitions in EVENT_DESC.
 fn brief(text: &str) -> String {
     let mut again = false;
     let kept = text.lines().filter(|line| {

@@ -19,9 +19,9 @@ use crate::support::{
 };
 use crate::{args, tiers};
 
-tiers!(a_part_needs_no_batch_that_is_left_out);
-/// Each part is written from the batches that it needs, and is the same as if it were written from all.
-fn a_part_needs_no_batch_that_is_left_out(tier: Tier) {
+tiers!(a_part_needs_none_of_its_skipped_batches);
+/// Each part is written from the batches that it needs, and equals one written from all batches.
+fn a_part_needs_none_of_its_skipped_batches(tier: Tier) {
     let folder = temp();
     let path = folder.path().join("in.data");
     several_batches(&path);
@@ -80,8 +80,8 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-tiers!(perf_shows_of_the_parts_together_what_it_shows_of_the_whole);
-fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole(tier: Tier) {
+tiers!(perf_shows_the_same_for_the_parts_and_the_whole);
+fn perf_shows_the_same_for_the_parts_and_the_whole(tier: Tier) {
     let mut compared = 0;
     let perfs = perfs(&["perf", "perf-new"]);
     for perf in &perfs {
@@ -99,7 +99,7 @@ fn perf_shows_of_the_parts_together_what_it_shows_of_the_whole(tier: Tier) {
             if perfx(args!["copy", "-n", fixture.path]).code != Some(0) {
                 continue;
             }
-            // Few recordings say these of their samples; split refuses the others.
+            // Few recordings have these for their samples; split refuses the others.
             let more = ["cpu", "cgroup"].map(|property| ["--by".to_owned(), property.to_owned()]);
             let more = more.into_iter().filter(|way| split(&fixture.path, way, temp().path()).is_ok());
             let ways = ways(&lines).into_iter().chain(more);
@@ -142,7 +142,7 @@ fn words(line: Line) -> String {
     line.text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How often each record that must be in one part occurs, and which other records there are.
+/// The number of occurrences of each record that must be in one part, and the set of other records.
 fn counted(records: impl IntoIterator<Item = String>) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let once = ["SAMPLE ", "THROTTLE ", "UNTHROTTLE ", "READ ", "SWITCH ", "SWITCH_CPU_WIDE ", "LOST "];
     let (mut single, mut others) = (BTreeMap::new(), BTreeMap::new());
@@ -295,14 +295,14 @@ fn parts_do_not_depend_on_threads_or_on_how_the_whole_is_stored() {
 }
 
 #[test]
-fn a_failure_leaves_nothing_and_what_was_there() {
+fn a_failure_leaves_nothing_new_and_keeps_old_files() {
     let fixture = Fixture::new("recorded/plain.p61.data");
     let folder = temp();
     let way = ["--samples".to_owned(), "5".to_owned()];
     let first = split(&fixture.path, &way, folder.path()).unwrap();
     assert!(first.len() > 2);
     let bytes: Vec<_> = first.iter().map(|part| fs::read(part).unwrap()).collect();
-    // A part that exists, without -f; then one that cannot be replaced.
+    // An existing part, without -f; then one that cannot be replaced.
     let args = args!["split", "--samples", "5", fixture.path, "-o", folder.path()];
     assert_eq!(perfx(args).code, Some(1));
     fs::remove_file(&first[1]).unwrap();
@@ -329,7 +329,7 @@ fn a_failure_leaves_nothing_and_what_was_there() {
 }
 
 #[test]
-fn a_directory_with_kcore_is_split_into_such() {
+fn a_directory_with_kcore_is_split_into_directories_with_kcore() {
     let fixture = Fixture::new("recorded/kcore.p61.data");
     assert_eq!(fixture.form, Form::Directory);
     let folder = temp();
@@ -465,13 +465,13 @@ fn parts_without_times_are_joined_one_after_the_other() {
         let shown = |path: &Path| perf.run(Stdin::Null, args!["script", "-i", path]).done().unwrap().text();
         assert_eq!(shown(&whole), shown(&path), "{}", perf.name);
     }
-    // What has a time can't be put before or behind what has none.
+    // Records with a time can't be ordered among records without one.
     let ran = perfx(args!["join", path, Fixture::new("recorded/plain.p61.data").path, "-n"]);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("the records of event 0 have no time"), "{}", ran.stderr);
 }
 
-/// It was "1 bytes are too few".
+/// Regression: the message was "1 bytes are too few".
 #[test]
 fn a_size_of_1_is_too_small_and_not_1_bytes() {
     let (folder, path) = (temp(), Fixture::new("recorded/plain.p61.data").path);
@@ -482,7 +482,7 @@ fn a_size_of_1_is_too_small_and_not_1_bytes() {
 
 const WAYS: [[&str; 2]; 4] = [["--samples", "7"], ["--by", "pid"], ["--by", "event"], ["--time", "3ms"]];
 
-/// `perfx join g.*` found the third part of an older split, and duplicated its samples.
+/// Regression: `perfx join g.*` found the third part of an older split, and duplicated its samples.
 #[test]
 fn parts_that_an_older_split_left_are_named_and_removed() {
     let plain = Fixture::new("recorded/plain.p61.data").path;
@@ -542,7 +542,7 @@ fn a_prefix_that_ends_with_a_slash_is_a_folder_that_is_made() {
     assert!(folder.path().join("new/parts/plain.p61.0001.data").is_file());
 }
 
-/// A chunk of AUX data is in each part that may need it, and occurred as often in their join.
+/// A chunk of AUX data is in each part that may need it; their join contained it several times.
 #[test]
 fn aux_data_of_parts_is_joined_once() {
     for name in ["aux-big", "aux-odd-size", "aux-payload-looks", "aux-queue-conflict", "aux-spe"] {

@@ -78,7 +78,7 @@ impl Printed {
 const OLD: &str = "perf";
 const NEW: &str = "perf-new";
 
-/// What this perf prints for a recording with these counts of perfx. The exceptions:
+/// The output of this perf for a recording with these counts of perfx. The exceptions:
 ///
 /// - perf 7.3 leaves out unknown kinds, from 87 on, and records too small for their kind. (Both abort at
 ///   unknown kinds below 64.)
@@ -138,7 +138,7 @@ struct Attr {
     by_thread: bool,
 }
 
-/// The attrs, and whether feature EVENT_DESC names the events.
+/// The attrs, and true if feature EVENT_DESC names the events.
 fn attrs(fixture: &Fixture) -> (Vec<Attr>, bool) {
     let dump = perfx(args!["dump", "-q", "--stored", "--format", "ndjson", fixture.path]).text();
     let (mut attrs, mut named) = (Vec::new(), false);
@@ -419,7 +419,7 @@ fn what_is_printed() {
 }
 
 #[test]
-fn whatever_the_bytes_it_ends() {
+fn the_program_ends_for_any_bytes() {
     let folder = temp();
     let fixtures = [
         "recorded/several.p61.data",

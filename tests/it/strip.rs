@@ -65,7 +65,7 @@ fn nothing_of_aux_data_is_left() {
 }
 
 #[test]
-fn what_is_left_has_neither_the_event_nor_the_bit() {
+fn remaining_samples_have_neither_the_event_nor_the_bit() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let mut text = String::new();
@@ -127,7 +127,7 @@ fn events_go_with_all_that_names_them() {
 }
 
 #[test]
-fn switches_go_and_nothing_else() {
+fn only_switch_records_are_dropped() {
     let folder = temp();
     let out = folder.path().join("out.data");
     let fixture = Fixture::new("recorded/switch.p61.data");
@@ -169,7 +169,7 @@ fn recorded_events_are_left_out_as_perf_inject_strip_does() {
     }
 }
 
-/// What a recording holds, but for zeros in front of its data.
+/// The contents of a recording, except zeros before its data.
 fn held(path: &Path) -> (Vec<Event>, Features, Vec<Vec<u8>>) {
     let mut recording = Recording::open(path).unwrap();
     let (events, features) = (recording.events.clone(), recording.features.clone());
@@ -180,10 +180,9 @@ fn held(path: &Path) -> (Vec<Event>, Features, Vec<Vec<u8>>) {
     (events, features, all)
 }
 
-/// A file is written while samples are decoded, and what is in front of it when all are known; pipe data is
-/// read again.
+/// A file is written while samples are decoded, and its front when all are known; pipe data is read again.
 #[test]
-fn what_is_decoded_is_stripped_on_its_way() {
+fn decoded_samples_are_stripped_in_the_same_run() {
     let (folder, data) = (temp(), root().join("tests/data"));
     let path = |name: &str| folder.path().join(name);
     let traces = [
@@ -196,7 +195,7 @@ fn what_is_decoded_is_stripped_on_its_way() {
         ("crafted/spe-pipe", "i1i"),
     ];
     for (name, letters) in traces {
-        // With the times of samples, which are others without those that are left out.
+        // With the times of samples, which change if samples are dropped.
         let input = data.join(name).with_extension("data");
         perfx(args!["run", "-q", "-p", "reindex-times", input, "-f", "-o", path("in")]);
         let (itrace, code) = (format!("--itrace={letters}"), data.join("trace/root"));
@@ -219,7 +218,7 @@ fn what_is_decoded_is_stripped_on_its_way() {
 }
 
 #[test]
-fn what_is_not_decoded_is_told_what_to_use() {
+fn traces_that_can_not_be_decoded_get_advice() {
     let folder = temp();
     let out = folder.path().join("out.data");
     for (name, line, code, parts) in [
@@ -255,7 +254,7 @@ fn what_is_not_decoded_is_told_what_to_use() {
     }
 }
 
-/// The event of the other records stayed without a word, and exit code 0.
+/// Regression: the event of the other records stayed without a report, and exit code 0.
 #[test]
 fn an_event_that_strip_leaves_in_the_header_is_named() {
     let folder = temp();

@@ -1,12 +1,12 @@
 //! Helpers of all tests: the program, the recordings, perf, temporary places, and reports of all failing
 //! cases at once.
 //!
-//! No test depends on the machine it runs on. To ask perf, take `perf("perf-new")` or `perfs(&["perf",
+//! No test depends on the machine it runs on. To run perf, use `perf("perf-new")` or `perfs(&["perf",
 //! "perf-new"])`, which skip versions that are not installed, and call `run`. There perf sees no
 //! configuration, no build-id cache, no file of this machine and not its kernel: `run` gives it a home of its
 //! own and, with `script` and `report`, `--kallsyms` (made-up symbols) and `--symfs` (the programs of the
-//! recordings). If perf may fail because of the input, ask `perf.can_read(input)` first. For a program other
-//! than perf, start from `clean`.
+//! recordings). If perf may fail because of the input, check `perf.can_read(input)` first. For a program
+//! other than perf, start from `clean`.
 
 #![allow(dead_code, reason = "each module of this binary uses a part")]
 
@@ -33,7 +33,7 @@ use crate::promises::{Input, unnamed};
 /// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// `None` if a signal ended it.
+    /// `None` if it was ended by a signal.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
@@ -53,7 +53,7 @@ impl Ran {
     }
 }
 
-/// What a program reads on standard input.
+/// The standard input of a program.
 pub(crate) enum Stdin<'a> {
     /// Nothing: /dev/null.
     Null,
@@ -113,8 +113,8 @@ pub(crate) fn perfx<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
     if is_alike_here(&args) { perfx_here(args) } else { perfx_with(Stdin::Null, args) }
 }
 
-/// True if the result depends on nothing but the arguments and the files that they name. Commands that name
-/// functions look for them in the caches of this user, unless they are told not to.
+/// True if the result depends only on the arguments and the files that they name. Commands that name
+/// functions search the caches of this user unless told otherwise.
 fn is_alike_here(args: &[OsString]) -> bool {
     const COMMANDS: [&str; 24] = [
         "compress", "copy", "decompress", "diff", "doctor", "du", "dump", "filter", "info", "join", "merge",
@@ -139,7 +139,7 @@ fn perfx_here(args: Vec<OsString>) -> Ran {
         let run = builder.spawn_scoped(scope, || Program::default().run_with(line, streams)).unwrap();
         let mut stdout = Vec::new();
         read.read_to_end(&mut stdout).unwrap();
-        // Of a panic, there is no code, as of a process that a signal ended.
+        // A panic has no exit code, like a process that was ended by a signal.
         (run.join().ok().map(i32::from), stdout)
     });
     let mut stderr = Vec::new();
@@ -169,7 +169,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// How a recording is stored.
+/// The form in which a recording is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
     File,
@@ -193,7 +193,7 @@ impl Fixture {
         Fixture { name: name.to_owned(), path, form }
     }
 
-    /// True if perfx counts several events of it as one, which perf and the tables keep apart: those of
+    /// True if perfx counts several events of it as one, which perf and the tables keep separate: those of
     /// several PMUs, or of user code and of the kernel.
     pub(crate) fn has_siblings(&self) -> bool {
         ["hybrid", "modifiers"].iter().any(|part| self.name.contains(part))
@@ -307,15 +307,15 @@ pub(crate) fn all() -> Vec<Fixture> {
     all
 }
 
-/// Those that are as a perf writes them, or nearly: without those of the table of `validation.rs` (`val-*`),
-/// of which each has one fault, and those that end too early (`cut-*`). For tests that compare several
-/// commands; what each command does with faults, others test. With PERFX_CASES=24, all.
+/// The recordings in the form that perf writes, or nearly: without those of the table of `validation.rs`
+/// (`val-*`), which have one fault each, and those that end too early (`cut-*`). For tests that compare
+/// several commands; other tests check their reaction to faults. With PERFX_CASES=24, all.
 pub(crate) fn sound() -> Vec<Fixture> {
     let is_faulty = |name: &str| name.starts_with("crafted/val-") || name.starts_with("recorded/cut-");
     all().into_iter().filter(|fixture| one_of() == 1 || !is_faulty(&fixture.name)).collect()
 }
 
-/// Those whose name contains the text.
+/// The recordings whose name contains the text.
 pub(crate) fn named(part: &str) -> Vec<Fixture> {
     let found: Vec<_> = all().into_iter().filter(|fixture| fixture.name.contains(part)).collect();
     assert!(!found.is_empty(), "no recording is called {part}");
@@ -361,7 +361,7 @@ pub(crate) fn one_of() -> usize {
     (24 / times()).max(1)
 }
 
-/// How many of its cases a test checks: see `tiers`.
+/// The part of its cases that a test checks: see `tiers`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tier {
     /// Few that differ from each other, in `cargo test`.
@@ -458,7 +458,7 @@ impl Tier {
     }
 
     /// The ways to test a recording. In an exhaustive run, all for one that a perf recorded. For one made by
-    /// hand, and in a quick run, `few` of them: those are many, and differ from each other in one detail.
+    /// hand, and in a quick run, `few` of them: there are many such recordings, which differ in one detail.
     pub(crate) fn some_of<'a, T>(
         self,
         fixture: &Fixture,
@@ -487,7 +487,7 @@ pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), St
 }
 
 /// A recording as a file, with other events, and with other records: `change` gets each record with its
-/// layouts and its bytes, which it may change, and returns whether the record stays.
+/// layouts and its bytes, which it may change, and returns true if the record stays.
 pub(crate) fn rewritten(
     path: &Path,
     event: impl Fn(&Event) -> Event,
@@ -589,10 +589,10 @@ pub(crate) fn is_installed(program: &str, how: &str) -> bool {
     found
 }
 
-/// A perf that sees nothing of this machine.
+/// A perf that is isolated from this machine.
 #[derive(Debug)]
 pub(crate) struct Perf {
-    /// Its name in [`PERFS`], which stands for its version. [`Perf::program`] is what starts it.
+    /// Its name in [`PERFS`], which stands for its version. [`Perf::program`] is the program to start.
     pub(crate) name: &'static str,
     path: PathBuf,
     home: TempDir,
@@ -642,7 +642,7 @@ pub(crate) fn perf(name: &str) -> Option<Perf> {
     None
 }
 
-/// Those of these perfs that are installed.
+/// The installed ones of these perfs.
 pub(crate) fn perfs(names: &[&str]) -> Vec<Perf> {
     names.iter().filter_map(|name| perf(name)).collect()
 }
@@ -687,7 +687,7 @@ impl Perf {
         self.run(Stdin::Null, line.into_iter().chain(more.iter().map(OsString::from)))
     }
 
-    /// Whether perf shows this recording, which perfx did not write. A failure or crash is reported.
+    /// True if perf shows this recording, which perfx did not write. A failure or crash is reported.
     pub(crate) fn can_read(&self, input: &Path) -> bool {
         let ran = self.run(Stdin::Null, args!["script", "-f", "-i", input]);
         if ran.code != Some(0) {

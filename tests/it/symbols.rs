@@ -36,7 +36,7 @@ __attribute__((noinline)) unsigned long exported(unsigned long n) { return hidde
 int main(int count, char **words) { sink = exported(count); return 0; }
 ";
 
-/// A program in pieces.
+/// A program in separate files.
 pub(crate) struct Workshop(TempDir);
 
 impl Workshop {
@@ -78,7 +78,7 @@ impl Workshop {
         address - segment.address() + segment.file_range().0
     }
 
-    /// A recording of the program at a path where it is not, with a sample in `hidden`.
+    /// A recording of the program at a path where it is missing, with a sample in `hidden`.
     pub(crate) fn recording(&self) -> PathBuf {
         let (path, endian) = (self.path("in.data"), Endian::Little);
         let mut attr = Attr::default();
@@ -107,7 +107,7 @@ impl Workshop {
         path
     }
 
-    /// What `export folded` prints with these options and this environment.
+    /// The output of `export folded` with these options and this environment.
     fn folded(&self, options: &[&str], environment: &[(&str, &Path)]) -> Ran {
         let mut command = perfx_command();
         command.env("HOME", self.path("home")).envs(environment.iter().copied());
@@ -140,7 +140,7 @@ fn gnu_debugdata_names_what_the_dynamic_symbols_do_not() {
     let (stripped, hidden) = (shop.path("stripped"), shop.inside("hidden"));
     assert_eq!(name_at(&image(&shop.path("program")), hidden).unwrap(), "hidden");
     assert_ne!(name_at(&image(&stripped), hidden), Some("hidden".into()));
-    // As find-debuginfo of RPM makes it.
+    // As made by find-debuginfo of RPM.
     shop.tool(
         "objcopy",
         &args!["-S", "--remove-section=.comment", "--keep-symbol=hidden", "program.debug", "mini"],
@@ -178,7 +178,7 @@ fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
     shop.tool("dwz", &args!["-m", "common.debug", "-M", "common.debug", "program", "other"]);
     assert!(shop.path("common.debug").exists(), "dwz moved nothing");
     assert_eq!(calls_at(&image(&shop.path("program")), hidden).unwrap(), wanted);
-    // Another file of that name is not the one that is meant.
+    // Another file of that name is not the right one.
     fs::copy(shop.path("program.debug"), shop.path("common.debug")).unwrap();
     assert_eq!(calls_at(&image(&shop.path("program")), hidden), None);
 }
@@ -238,7 +238,7 @@ fn the_cache_of_debuginfod_is_read() {
     let entry = cache.join(shop.id().to_string());
     fs::create_dir_all(&entry).unwrap();
     fs::copy(shop.path("stripped"), entry.join("executable")).unwrap();
-    // An empty file says that no server has it.
+    // An empty file means that no server has it.
     fs::write(entry.join("debuginfo"), "").unwrap();
     assert!(!shop.folded(&[], &environment).text().contains("hidden"));
     fs::copy(shop.path("program.debug"), entry.join("debuginfo")).unwrap();
@@ -344,7 +344,8 @@ int all(int x, char *text) {
 }
 ";
 
-/// The slot of a function that is chosen at the start (IRELATIVE) is among those of the others, in any place.
+/// The slot of a function that is chosen at the start (IRELATIVE) is among those of the others, at any
+/// position.
 #[test]
 fn stubs_are_named_by_their_slots_among_those_of_ifuncs() {
     if workloads().is_none() || !is_installed("objdump", "apt-get install binutils") {
@@ -364,7 +365,7 @@ fn stubs_are_named_by_their_slots_among_those_of_ifuncs() {
         let name = name.trim_end_matches(">:");
         // The segments of such a small library have their addresses as offsets.
         let ours = name_at(&image, u64::from_str_radix(address, 16).unwrap() + 4).unwrap();
-        // objdump names no function where one is chosen.
+        // objdump names no function for a chosen one.
         let expected = if name.starts_with("*ABS*") { "chosen@plt" } else { name };
         assert_eq!(ours, expected, "{line}");
         seen.push(ours);
@@ -430,11 +431,11 @@ fn stubs_of_ppc64_have_the_names_that_the_linker_gave_them() {
     }
 }
 
-/// The stubs of other architectures are where objdump (binutils 2.40) finds them. It gives no name to one
+/// The stubs of other architectures are those found by objdump (binutils 2.40). It gives no name to a stub
 /// whose function is chosen at the start, and on arm these are in a section of their own.
 #[test]
 fn stubs_of_other_architectures_are_where_objdump_finds_them() {
-    // The first address of each, and how far apart they are.
+    // The first address of each, and the distance between them.
     for (arch, first, size, chosen) in [
         ("i386", 0x1c0, 16, true),
         ("riscv64", 0x2e0, 16, true),
@@ -546,8 +547,7 @@ __attribute__((section(\".text.unlikely\"))) int third(int x) { return x * 7 + 3
 __attribute__((section(\".init.text\"))) int init(int x) { return x * 9 + 4; }
 ";
 
-/// A module of a kernel that does not run: its file says where functions are behind the address of the
-/// recording.
+/// A module of a kernel that is not running: its file has the offsets of functions from the recorded address.
 #[test]
 fn modules_of_another_boot_are_named_by_their_files() {
     if workloads().is_none() || !is_installed("ld", "apt-get install binutils") {
@@ -595,8 +595,8 @@ fn modules_of_another_boot_are_named_by_their_files() {
 }
 
 /// The recorded mapping of the kernel ends with `_etext`, but `start_kernel` and other code of .init.text is
-/// behind that: these frames had no name. A symbol there makes an address the kernel's, as in perf; what
-/// nothing names stays unknown.
+/// after that: these frames had no name. A symbol there makes an address the kernel's, as in perf; others
+/// stay unknown.
 #[test]
 fn code_of_the_kernel_behind_its_mapping_has_a_name() {
     let folder = temp();
@@ -626,7 +626,7 @@ fn code_of_the_kernel_behind_its_mapping_has_a_name() {
         (kernel + 0x5_0004, cpumode::KERNEL, "start_kernel+0x4"),
         (kernel + 0x5_0402, cpumode::KERNEL, "x86_64_start_kernel+0x2"),
         (module - 0x10_0000, cpumode::KERNEL, "[unknown]"),
-        // Behind the next mapping it can't be the kernel, nor can code of a process.
+        // After the next mapping it can't be the kernel, nor can code of a process.
         (module + 0x2000, cpumode::KERNEL, "[unknown]"),
         (kernel + 0x5_0004, cpumode::USER, "[unknown]"),
     ];
@@ -645,7 +645,7 @@ int first(int x) { return x * 3 + 1; }
 int second(int x) { return x * 5 + 2; }
 ";
 
-/// A FIFO at `proc/kallsyms` below a root made `view`, `list` and `export folded` wait for ever.
+/// Regression: a FIFO at `proc/kallsyms` below a root made `view`, `list` and `export folded` wait for ever.
 #[test]
 fn only_regular_files_are_opened_in_the_places_of_symbols() {
     let folder = temp();
@@ -698,8 +698,8 @@ fn only_regular_files_are_opened_in_the_places_of_symbols() {
     }
 }
 
-/// Those of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and what `--root` holds. If the
-/// recording does not know its kernel's build-id, the list of a running kernel below `--root` may be that of
+/// Symbols of a kernel at another address (KASLR), by `--kallsyms`, `--vmlinux` and the files below `--root`.
+/// If the recording lacks its kernel's build-id, the list of a running kernel below `--root` may be that of
 /// another.
 #[test]
 fn symbols_of_another_kernel_come_from_where_the_user_says() {

@@ -35,13 +35,13 @@ fn terminal(columns: u16) -> (File, File) {
 /// Writes to a program's standard input.
 type Feed<'f> = &'f (dyn Fn(&mut ChildStdin) + Sync);
 
-/// Runs a command to its end; without `feed`, standard input is /dev/null. The terminal's contents take the
-/// place of the stream.
+/// Runs a command to its end; without `feed`, standard input is /dev/null. The terminal's contents replace
+/// the stream's.
 fn show(command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
     show_at(0, command, on, feed)
 }
 
-/// The same on a terminal with so many columns.
+/// Like `show`, on a terminal with this many columns.
 fn show_at(columns: u16, mut command: Command, on: Terminal, feed: Option<Feed<'_>>) -> Ran {
     let (mut shows, inner) = terminal(columns);
     let stdin = if feed.is_some() { Stdio::piped() } else { Stdio::null() };
@@ -132,7 +132,7 @@ fn a_terminal_never_gets_a_recording_but_a_file_beside_the_input() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn only_terminals_with_colours_get_colours() {
     let folder = place();
     let escape = '\u{1b}';
     let shown = |on: Terminal, color: Option<(&str, &str)>, line: &str| {
@@ -178,7 +178,7 @@ fn colours_are_for_terminals_that_want_them() {
 }
 
 #[test]
-fn a_terminal_is_shown_how_far_it_has_come_after_two_seconds() {
+fn a_terminal_shows_progress_after_two_seconds() {
     // The front of a pipe is read in one piece of 4 MiB.
     let pipe = Fixture::new(PIPE).repeated(12 << 20);
     let (front, rest) = pipe.split_at(pipe.len() / 2);
@@ -258,6 +258,6 @@ fn tables_fit_a_terminal_and_are_whole_in_a_pipe() {
         text.lines().map(words).collect()
     };
     assert_eq!(numbers(&narrow), numbers(&whole));
-    // A terminal that does not say how wide it is.
+    // A terminal without a known width.
     assert_eq!(show(command(), Terminal::Stdout, None).text().replace('\r', ""), whole);
 }

@@ -59,7 +59,7 @@ fn perf_shows_the_same_sums_of_fewer_samples() {
     });
 }
 
-/// Of each event and CPU one sample in three is kept, and the last.
+/// For each event and CPU, one sample in three is kept, and the last.
 #[test]
 fn every_counts_by_event_and_cpu() {
     each_fixture(&named("recorded/several"), |fixture| {
@@ -87,7 +87,7 @@ fn every_counts_by_event_and_cpu() {
 }
 
 #[test]
-fn the_times_are_those_of_the_samples_that_stay() {
+fn the_times_are_those_of_the_remaining_samples() {
     let folder = temp();
     let (input, out) = (Fixture::new("recorded/several.p61.data"), folder.path().join("out.data"));
     perfx(args!["thin", "-q", "--every", "5", input.path, "-o", out]).done().unwrap();
@@ -102,8 +102,8 @@ fn the_times_are_those_of_the_samples_that_stay() {
     );
 }
 
-/// The last sample of each event and CPU is kept whatever the choice; it lost the user part of its call
-/// chain.
+/// Regression: the last sample of each event and CPU is kept whatever the choice; it lost the user part of
+/// its call chain.
 #[test]
 fn the_last_sample_keeps_its_deferred_call_chain() {
     let (folder, endian) = (temp(), Endian::Little);

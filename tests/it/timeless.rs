@@ -1,5 +1,5 @@
-//! A sample without a time has none in any output: no place in a file and no order of records is shown as
-//! one.
+//! A sample without a time has none in any output: no file position and no order of records is shown as a
+//! time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::tiny;
 
 const LE: Endian = Endian::Little;
 
-/// The number that stands for no time, and the one below it, by which such records are sorted.
+/// The number that means no time, and the one below it, the sort key of such records.
 const NO_TIMES: [&str; 4] =
     ["18446744073709551615", "18446744073709551614", "18446744073.709551", "9223372036"];
 
@@ -35,8 +35,8 @@ fn has_no_time(what: &str, text: &str) {
 const CLOCK: ClockData =
     ClockData { clockid: 1, wall_ns: 1_800_000_000_000_000_000, clock_ns: 15_000_000_000 };
 
-/// A recording whose samples are of an event with times, 16 s to 16 s and 9 µs, and of one without, by turns.
-/// If `has_times` is false, only of the one without.
+/// A recording whose samples alternate between an event with times, 16 s to 16 s and 9 µs, and one without.
+/// If `has_times` is false, only the one without.
 fn mixed(has_times: bool) -> (TempDir, PathBuf) {
     let folder = temp();
     let path = folder.path().join("mixed.data");
@@ -134,7 +134,7 @@ fn texts_and_tables_have_no_time_of_a_sample_without_one() {
 fn a_selection_says_only_times_that_samples_have() {
     let (folder, path) = mixed(true);
     let out = |name: &str| folder.path().join(name);
-    // Shares and open windows are of the samples with a time; perf takes those without one for the last ones.
+    // Shares and open windows select samples with a time; perf treats those without one as the last ones.
     for (window, kept) in [("0%-50%", 5), ("50%-100%", 5), ("16.000005,", 5), (",16.000005", 5), ("0,", 10)] {
         let ran = perfx(args!["filter", "-f", path, "--time", window, "-o", out("window")]);
         let says = format!("kept {kept} of 20 samples, from 16.00000");
@@ -185,8 +185,8 @@ fn a_feature_with_times_that_no_sample_has_is_named_and_repaired() {
     let folder = temp();
     let [input, output] = ["in", "out"].map(|name| folder.path().join(name));
     const MAX: u64 = u64::MAX;
-    // What perf writes if it did not read the samples; times of samples that are gone; what perf writes of
-    // samples without times, which is no fault; and what no clock shows.
+    // perf's values if it did not read the samples; times of removed samples; perf's values for samples
+    // without times, which is no fault; and values that no clock has.
     let cases = [
         ((0, 0), None, (0, 0)),
         ((1000, 2000), None, (1000, 2000)),
@@ -214,7 +214,7 @@ fn a_feature_with_times_that_no_sample_has_is_named_and_repaired() {
     }
 }
 
-/// A window without a beginning took samples whose time is 0, unless all of a batch had none.
+/// Regression: a window without a beginning selected samples whose time is 0, unless all of a batch had none.
 #[test]
 fn no_window_has_samples_without_a_time() {
     let folder = temp();
@@ -242,9 +242,9 @@ fn no_window_has_samples_without_a_time() {
     }
 }
 
-/// `--offset` changed nothing without a word, unlike `--zero`.
+/// Regression: `--offset` changed nothing without a report, unlike `--zero`.
 #[test]
-fn a_recording_without_times_is_not_moved_in_silence() {
+fn an_offset_for_a_recording_without_times_is_reported() {
     let folder = temp();
     let (path, out) = (folder.path().join("in.data"), folder.path().join("out.data"));
     let mut maker = Maker::new(&path, &[event(st::IP | st::TID, Vec::new())]);

@@ -71,7 +71,7 @@ fn conditions_select_by_the_fields_of_tracepoints() {
 }
 
 #[test]
-fn a_wrong_condition_says_which_fields_there_are() {
+fn a_wrong_condition_lists_the_fields() {
     let path = Fixture::new("recorded/off-cpu.p61.data").path;
     let said = |condition: &str| {
         let ran = perfx(args!["filter", "--where", condition, path, "-o", "/dev/null"]);

@@ -1,4 +1,4 @@
-//! perfx inject passes what perf's own shell tests check for `perf inject`: between perf record and perf
+//! perfx inject passes the checks of perf's own shell tests for `perf inject`: between perf record and perf
 //! report, through pipes and files, in every build-id mode and without one.
 
 use std::fs;

@@ -447,7 +447,7 @@ fn and_every_row_about_compressed_records() {
 }
 
 #[test]
-fn a_file_that_ends_too_early_is_refused_or_its_missing_features_are_told() {
+fn a_truncated_file_is_refused_or_its_missing_features_are_reported() {
     let fixtures: Vec<_> =
         all().into_iter().filter(|fixture| fixture.name.starts_with("recorded/cut-")).collect();
     each(
@@ -491,7 +491,7 @@ fn a_compressed_recording_holds_the_same_records_however_it_is_cut() {
 }
 
 #[test]
-fn records_that_nobody_can_tell_apart_are_copied_but_not_looked_at() {
+fn ambiguous_records_are_copied_but_not_decoded() {
     for name in ["two-positions-differ", "two-trailers-differ", "two-sample-id-all-mixed"] {
         let input = Fixture::new(&format!("crafted/{name}.data")).path;
         let folder = temp();

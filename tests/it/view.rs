@@ -28,7 +28,7 @@ fn view(input: &Path, more: &[&str]) -> Ran {
     run(&mut command, Stdin::Null)
 }
 
-/// Recordings that perf shows in another way, each with the reason.
+/// Recordings that perf shows differently, each with the reason.
 const OTHER: &[(&str, &str)] = &[
     ("cut-", "perf reads no cut recording as perfx does"),
     ("dwarf", "tests/it/callchain.rs compares unwound stacks"),
@@ -56,8 +56,7 @@ const FIELDS: &[&str] = &[
     "comm,ins_lat,retire_lat,ip",
 ];
 
-/// What perf 6.1 prints otherwise: its columns of pids are narrower, and user addresses in call chains are
-/// offsets.
+/// Differences of perf 6.1: its columns of pids are narrower, and user addresses in call chains are offsets.
 fn as_in_6_1(text: &str) -> String {
     static ADDRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^\t +[0-9a-f]+").unwrap());
     static SPACES: LazyLock<Regex> = LazyLock::new(|| Regex::new(" +").unwrap());
@@ -83,7 +82,7 @@ fn lines_are_those_of_perf_script_for_every_recording(tier: Tier) {
             let ways: Vec<_> =
                 FIELDS.iter().flat_map(|fields| [(nowhere.path(), fields), (root, fields)]).collect();
             for &(root, fields) in tier.some_of(fixture, &ways, 4) {
-                // Of pipe data, perf shows call chains whatever the fields, and 6.1 symbols, too.
+                // For pipe data, perf shows call chains whatever the fields, and 6.1 symbols, too.
                 let is_pipe = fixture.name.contains("pipe");
                 if is_pipe && !fields.contains("sym") {
                     continue;
@@ -117,7 +116,7 @@ fn lines_are_those_of_perf_script_for_every_recording(tier: Tier) {
     }
 }
 
-/// perf puts blanks behind the text, up to the length of the longest one so far.
+/// perf pads the text with blanks, up to the length of the longest one so far.
 #[test]
 fn sources_of_data_are_shown_in_the_words_of_perf() {
     static PADDED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(BLK +\S+) +").unwrap());
@@ -232,7 +231,7 @@ fn lines_do_not_depend_on_form_or_threads(tier: Tier) {
     }
 }
 
-/// Only the times of the recording's samples were shown, and nothing of a recording without any.
+/// Regression: only the times of the recording's samples were shown, and nothing for a recording without any.
 #[test]
 fn a_view_without_samples_says_so() {
     let plain = Fixture::new("recorded/plain.p61.data").path;
@@ -247,7 +246,7 @@ fn a_view_without_samples_says_so() {
         assert_eq!(ran.code, Some(3), "{options:?}: {}", ran.stderr);
         assert_eq!(ran.stderr, "perfx: warning: the recording has no samples\n", "{options:?}");
     }
-    // perf decodes a trace without being asked to.
+    // perf decodes a trace by default.
     let traced = root().join("tests/data/trace/user.data");
     let ran = view(&traced, &[]);
     let what = "perfx: warning: the recording has no samples, but a hardware trace of Intel PT: decode it with --itrace (inject, \
@@ -260,7 +259,7 @@ fn a_view_without_samples_says_so() {
 }
 
 #[test]
-fn what_lines_hold_can_be_chosen() {
+fn the_fields_of_lines_can_be_chosen() {
     let Some(root) = workloads() else { return };
     let say = |line: &str| {
         let (name, more) = line.split_once(' ').unwrap_or((line, ""));
@@ -429,7 +428,7 @@ fn the_stack_of_call_graph_lbr_is_that_of_the_kernel_and_the_calls_that_have_not
         let alone = ["burn;[[kernel.kallsyms]] 1000000\n", "burn;frame_dummy 1000000\n"];
         assert_eq!(folded(&[]), [alone[0], both, alone[1]].concat(), "{endian}");
         assert_eq!(folded(&["--symbol", "main"]), both, "{endian}");
-        // perf 7.3 shows the address in the kernel again, as one of the process.
+        // perf 7.3 repeats the kernel address as one of the process.
         let Some(perf) = perf("perf-new") else { continue };
         let mut theirs = of_text(&perf.script(&fixture.path, temp().path(), &["-F", "ip"]).text());
         assert_eq!(std::mem::replace(&mut theirs[1][1], "401150".to_owned()), SYSTEM);
@@ -437,12 +436,12 @@ fn the_stack_of_call_graph_lbr_is_that_of_the_kernel_and_the_calls_that_have_not
     }
 }
 
-/// The addresses of a text with the functions, offsets and DSOs behind them.
+/// The addresses of a text with the functions, offsets and DSOs after them.
 fn frames_of_text(text: &str) -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same of a line of JSON.
+/// Like [`frames_of_text`], for a line of JSON.
 fn frames_of_json(line: &Json) -> Vec<String> {
     let shown = |frame: &Json| {
         let text = |name: &str| frame[name].as_str().unwrap_or("[unknown]").to_owned();
@@ -458,7 +457,7 @@ fn frames_of_json(line: &Json) -> Vec<String> {
 tiers!(lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says);
 fn lines_of_json_hold_what_the_text_shows_and_are_what_the_schema_says(tier: Tier) {
     each_fixture(&tier.of(recorded()), |fixture| {
-        // Text escapes what names hold.
+        // Text escapes special characters in names.
         if fixture.name.contains("newline") {
             return Ok(());
         }
@@ -507,7 +506,7 @@ fn addresses_in_raw_data_are_shown_and_selected() {
     let second = "saddr_v6 == \"00000000000000000000ffff7f000002\"";
     let json = view(&input, &["--json", "--where", second]).done().unwrap().text();
     assert!(json.contains(r#""saddr":"7f000002""#) && !json.contains("7f000001"), "{json}");
-    // Digits in upper case were compared with digits in lower case, and others with nothing.
+    // Regression: upper-case digits were compared with lower-case ones, and others with nothing.
     let upper = second.to_uppercase().replace("SADDR_V6", "saddr_v6");
     assert_eq!(view(&input, &["--json", "--where", &upper]).done().unwrap().text(), json);
     assert_eq!(view(&input, &["--json", "--where", "saddr ~ \"7F*2\""]).done().unwrap().text(), json);
@@ -553,7 +552,7 @@ fn a_perf_map_names_code_only() {
     assert!(!shown[1].contains("jitted") && shown[1].contains("//anon"), "{}", shown[1]);
 }
 
-/// Only the first batch was searched for it, so that the tracer was unknown.
+/// Regression: only the first batch was searched for it, so that the tracer was unknown.
 #[test]
 fn the_tracer_is_named_wherever_its_record_is() {
     let folder = temp();

@@ -1,4 +1,4 @@
-//! `watch` passes a stream on unchanged, whatever it is, and counts what `stats` counts.
+//! `watch` passes any stream on unchanged, and has the counts of `stats`.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use crate::support::{
     same_bytes, temp, workloads,
 };
 
-/// The samples that stats counts.
+/// The samples counted by stats.
 fn samples(stats: &Json) -> u64 {
     let kinds = stats["kinds"].as_array().unwrap().iter();
     kinds.filter(|kind| kind["kind"] == "SAMPLE").map(|kind| kind["records"].as_u64().unwrap()).sum()
@@ -50,7 +50,7 @@ fn with_commas(number: u64) -> String {
 }
 
 #[test]
-fn what_is_not_a_recording_passes_unchanged_too() {
+fn other_data_than_recordings_passes_unchanged() {
     let damaged = {
         let mut bytes = Fixture::new("recorded/pipe.p61.data").repeated(9_000_000);
         let middle = bytes.len() / 2;
@@ -95,7 +95,7 @@ fn losses_are_said_at_the_end() {
     assert!(ran.stderr.contains("the kernel lost 5 records: perf record -m"), "{}", ran.stderr);
 }
 
-/// The file grows while it is followed, gets its size at the end, and then its features.
+/// The file grows while it is followed; its size is written at the end, and then its features.
 #[test]
 fn a_file_is_followed_while_a_command_writes_it() {
     let folder = temp();
@@ -123,7 +123,7 @@ fn a_command_without_a_recording_keeps_its_exit_code() {
 
 /// perf record itself, in each of the forms that it writes.
 #[test]
-fn what_perf_records_is_counted_as_stats_counts_it() {
+fn new_recordings_of_perf_are_counted_as_by_stats() {
     let (Some(perf), Some(work)) = (perf("perf"), workloads()) else { return };
     let folder = temp();
     for (number, options) in [&[][..], &["-z"], &["--threads"]].into_iter().enumerate() {
@@ -146,7 +146,7 @@ fn what_perf_records_is_counted_as_stats_counts_it() {
 #[test]
 fn a_torn_stream_is_told() {
     let bytes = Fixture::new("recorded/pipe.p61.data").bytes();
-    // An AUXTRACE record right behind the header, with 8 bytes of its 1000 of data.
+    // An AUXTRACE record directly after the header, with 8 bytes of its 1000 of data.
     let auxtrace =
         [&bytes[..16], &[71, 0, 0, 0, 0, 0, 48, 0], &[0xe8, 3, 0, 0, 0, 0, 0, 0], &[0; 40]].concat();
     for torn in [&bytes[..bytes.len() - 5], &bytes[..100], &auxtrace] {
@@ -156,7 +156,7 @@ fn a_torn_stream_is_told() {
     }
 }
 
-/// perfx ended by itself, and the command went on.
+/// Regression: perfx ended alone, and the command continued.
 #[test]
 fn a_signal_ends_the_command_and_then_perfx() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -179,7 +179,7 @@ fn a_signal_ends_the_command_and_then_perfx() {
     }
 }
 
-/// `stats` counted it, and the others said that nothing was lost.
+/// Regression: `stats` counted it, and the others reported that nothing was lost.
 #[test]
 fn lost_aux_data_is_a_loss_everywhere() {
     for (flag, name) in [(1, "truncated"), (4, "partial"), (8, "collisions"), (2, "")] {

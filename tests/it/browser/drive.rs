@@ -1,6 +1,6 @@
-//! Drives browsers without a window. Chromium is asked in WebDriver, JSON over HTTP, by chromedriver; Firefox
-//! in Marionette, the same commands over a socket of its own, so that it needs no geckodriver, which Debian
-//! does not have.
+//! Drives browsers without a window. Chromium is controlled by WebDriver, JSON over HTTP, through
+//! chromedriver; Firefox by Marionette, the same commands over its own socket, so that it needs no
+//! geckodriver, which Debian lacks.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -45,7 +45,7 @@ trait Driver {
 
     fn set_dark(&self, dark: bool);
 
-    /// What pages said in the console, and the addresses that they requested, since it was asked last.
+    /// Console messages of pages and the addresses that they requested, since the last call.
     fn said(&self) -> (Vec<String>, Vec<String>);
 }
 
@@ -188,8 +188,8 @@ impl Firefox {
 }
 
 impl Driver for Firefox {
-    /// A script of Marionette sees the properties of the window, and not what a script of the page declares
-    /// with `const` and `let`. So the page evaluates it, as Chromium does.
+    /// A Marionette script sees the properties of the window, but not a page script's `const` and `let`. So
+    /// the page evaluates it, as Chromium does.
     fn post(&self, path: &str, body: &Json) -> Json {
         let body = match body.get("script") {
             Some(script) => &json!({
@@ -222,8 +222,8 @@ impl Driver for Firefox {
         self.run_in_browser(&set.replace("LIGHT", if dark { "0" } else { "1" }));
     }
 
-    /// Requests are not listed: the policy of the page forbids them, and Firefox says in the console what it
-    /// refused.
+    /// Requests are not listed: the policy of the page forbids them, and Firefox reports refused ones in the
+    /// console.
     fn said(&self) -> (Vec<String>, Vec<String>) {
         let said = self.run_in_browser(
             "const said = Services.console.getMessageArray(); Services.console.reset(); \
@@ -329,7 +329,7 @@ impl Browser {
         self.post("/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Runs a script, and waits until what it changed is drawn.
+    /// Runs a script, and waits until its changes are drawn.
     pub(super) fn change(&self, script: &str) {
         let waits = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));";
         self.post("/execute/async", &json!({ "script": format!("{script}; {waits}"), "args": [] }));
@@ -341,7 +341,7 @@ impl Browser {
         self.change("");
     }
 
-    /// Fails if pages said anything in the console, or requested anything but themselves.
+    /// Fails if pages wrote anything to the console, or requested anything but themselves.
     pub(super) fn check_silent(&self) {
         let opened = self.opened.take();
         let (console, mut requested) = self.driver.said();

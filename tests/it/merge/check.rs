@@ -8,7 +8,7 @@ use perfx_format::read::{Expand, Recording};
 use perfx_format::{Event, Feature, RecordType, until_nul};
 use perfx_passes::Merge;
 
-/// A record, as far as a merge is concerned.
+/// The parts of a record that a merge affects.
 #[derive(Clone, Debug)]
 pub(super) struct Rec {
     pub(super) kind: RecordType,
@@ -224,7 +224,7 @@ pub(super) fn check(
             .push(record);
     }
     let first_id = guest.events.iter().flat_map(|event| &event.ids).next().map(|id| ids[id]);
-    // A10: when and on which CPU each VCPU's thread ran.
+    // A10: the times and CPUs of each VCPU's thread.
     let mut runs: BTreeMap<u32, Vec<(u64, u32, bool)>> = BTreeMap::new();
     for record in &host.records {
         let is_switch = matches!(record.kind, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE);
@@ -316,7 +316,8 @@ pub(super) fn check(
     Ok(())
 }
 
-/// How many records of two merges of the same recordings differ, by kind and by what differs, in any order.
+/// The number of records in two merges of the same recordings that differ, by kind and difference, in any
+/// order.
 pub(super) fn differences(ours: &Loaded, theirs: &Loaded) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     let mut count = |record: &Rec, what: &str| {
