@@ -194,7 +194,6 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Like [`Moves::address`].
     fn address(&mut self, moves: &Moves, address: u64, of_kernel: bool) -> u64 {
         // Fibonacci hashing: the upper bits of the product depend on all bits of the address.
         let place = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT_BITS);
@@ -230,7 +229,6 @@ struct Plan {
 
 /// The fields of a tracepoint's raw data.
 struct RawFields {
-    /// The fields that are addresses.
     pointers: Vec<TraceField>,
     /// The ranges of offsets of 8-byte numbers that do not touch a field which can't contain an address. Two
     /// such adjacent fields can look like an address.
@@ -252,7 +250,6 @@ fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The changes.
 #[derive(Clone, Default, Debug)]
 struct Done {
     /// Features that were left out.
@@ -261,7 +258,6 @@ struct Done {
     raw: u64,
 }
 
-/// The rules.
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,

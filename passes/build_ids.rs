@@ -110,7 +110,6 @@ struct Found {
     /// New entries of feature BUILD_ID.
     entries: Vec<u8>,
     entry_count: u64,
-    /// The number of new records.
     record_count: u64,
     /// DSOs with a HEADER_BUILD_ID record in the input: machine and name, and the first such record.
     told: HashMap<(i32, Box<[u8]>), Origin>,

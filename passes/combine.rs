@@ -45,7 +45,6 @@ pub struct Combine {
 }
 
 impl Combine {
-    /// The pass with these options and this name.
     pub(crate) fn new(name: &'static str, options: CombineOptions) -> Combine {
         Combine { name, options, step: None }
     }

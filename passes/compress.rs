@@ -124,7 +124,6 @@ impl PassOptions for CompressOptions {
 #[derive(Debug, Default)]
 struct RecordRun {
     bytes: Vec<u8>,
-    /// The end of each record.
     ends: Vec<usize>,
 }
 
@@ -169,7 +168,6 @@ impl Context {
         Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
     }
 
-    /// Compresses one frame.
     fn frame(&mut self, bytes: &[u8]) -> Result<&[u8]> {
         self.out.clear();
         self.zstd.compress_to_buffer(bytes, &mut self.out).context("zstd can't compress")?;

@@ -54,7 +54,6 @@ pub struct NormalizeArgs {
     reader: Option<&'static Reader>,
 }
 
-/// The names of the readers.
 fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(READERS.each_ref().map(|reader| reader.name))
 }
@@ -69,7 +68,6 @@ impl PassOptions for NormalizeArgs {
     }
 }
 
-/// The pass.
 #[derive(Clone, Copy, Debug)]
 struct Normalize {
     reader: Option<&'static Reader>,
@@ -82,7 +80,6 @@ struct FindIds {
     ids: MappedIds,
 }
 
-/// The rewrite.
 struct Narrow {
     reader: &'static Reader,
     /// The parts left out of the samples of each event.

@@ -60,7 +60,6 @@ impl PassOptions for OffCpu {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Switch;
 
-/// The numbers of its fields.
 const NEXT_PID: usize = 0;
 const PREV_STATE: usize = 1;
 

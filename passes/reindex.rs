@@ -17,7 +17,6 @@ pub use build_ids::ReindexBuildIds;
 pub use ids::ReindexIds;
 pub use times::ReindexTimes;
 
-/// Reports the changes of an index.
 fn report_repaired(session: &mut Session, index: &str, repaired: &[String]) {
     let line = if repaired.is_empty() { "nothing to repair".to_owned() } else { repaired.join(", ") };
     session.report.say(Level::Info, format!("{index}: {line}"));

@@ -51,7 +51,6 @@ pub struct RemapArgs {
     build_id_map: Option<PathBuf>,
 }
 
-/// A prefix and its replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Prefix {
     /// The user's spelling.
@@ -143,7 +142,6 @@ fn read_map(file: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(paths)
 }
 
-/// The pass.
 #[derive(Debug)]
 struct Remap {
     rules: Arc<Rules>,
@@ -159,7 +157,6 @@ struct Rules {
     ids: HashMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// A rule, for the report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
     Prefix(usize),
@@ -183,7 +180,6 @@ struct Gather {
     ids: BTreeSet<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The rewrite.
 struct Replace {
     rules: Arc<Rules>,
     done: Done,

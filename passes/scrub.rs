@@ -39,10 +39,8 @@ pub(crate) trait Scrub: Sized + Send + 'static {
     /// The name in the output, if it changes.
     fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>>;
 
-    /// Changes an attr.
     fn attr(&mut self, raw: &mut [u8], endian: Endian);
 
-    /// The fate of a feature that is not decoded.
     fn fate(&mut self, feature: Feature) -> Option<Fate>;
 
     /// The new section of a feature with a rule; `Some(None)` if it is damaged. Unknown bytes are zeros.
@@ -74,10 +72,8 @@ pub(crate) trait Scrub: Sized + Send + 'static {
     /// Emits a record of another kind; its unknown bytes are zeros.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;
 
-    /// Reports the changes.
     fn report(&self, left_out: &LeftOut, session: &mut Session);
 
-    /// See [`Fork::fork`].
     fn fork(&self) -> Self;
 
     /// See [`Fork::absorb`].
@@ -194,7 +190,6 @@ impl<S: Scrub> Scrubber<S> {
         Ok(())
     }
 
-    /// Drops a record with unknown contents.
     fn drop_unknown(&mut self, record: Record<'_>, out: &mut Emit<'_>) {
         *self.left_out.kinds.entry(record.kind()).or_default() += 1;
         out.drop_record(record);

@@ -112,7 +112,6 @@ struct Found {
     has_switches: bool,
 }
 
-/// The number and the times of samples.
 #[derive(Debug, Default)]
 struct Samples {
     /// The number of samples, by event.

@@ -69,7 +69,6 @@ impl PassOptions for ThinArgs {
     }
 }
 
-/// The pass.
 #[derive(Debug)]
 struct Thin {
     args: Arc<ThinArgs>,
@@ -135,12 +134,10 @@ struct Samples {
     cookies: HashSet<u64>,
 }
 
-/// The rewrite.
 struct KeepFewer {
     way: Way,
     /// True for the events that are thinned.
     events: Vec<bool>,
-    /// The number of samples of each stream.
     totals: ByStream<u64>,
     /// The cookies of the kept samples.
     cookies: HashSet<u64>,
@@ -202,7 +199,6 @@ fn random(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The stream of a sample.
 fn stream_of(record: &Record<'_>, layouts: &Layouts) -> Option<StreamId> {
     let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
     Some((event, layouts.layout_of(record)?.cpu(record)))

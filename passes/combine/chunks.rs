@@ -11,7 +11,6 @@ pub(super) struct Chunks {
     /// For each record without its payload (size, offset and reference of the data, and its buffer), the hash
     /// of the payload and its input.
     seen: HashMap<Box<[u8]>, (u64, usize)>,
-    /// The number of dropped records.
     pub(super) dropped: u64,
 }
 

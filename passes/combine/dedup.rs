@@ -77,7 +77,6 @@ impl Digests {
 /// The records of one time.
 #[derive(Debug, Default)]
 struct Moment {
-    /// The input that has each record.
     inputs: HashMap<Digest, usize>,
     /// The number of records that do not change a state; at most [`MANY`] of them are compared.
     stateless: usize,

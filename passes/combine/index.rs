@@ -9,7 +9,6 @@ use perfx_pipeline::{Result, scan};
 
 use crate::support::id_index::{Found, Seen};
 
-/// The index of one input.
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     found: Found,
@@ -32,7 +31,6 @@ impl Indexed {
         }
     }
 
-    /// Reads all records.
     pub(super) fn see_all(&mut self, recording: &mut Recording, threads: usize) -> Result<()> {
         let work = |batch: &Batch| {
             let mut seen = Indexed::default();

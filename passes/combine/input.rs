@@ -52,7 +52,6 @@ pub(super) struct InputFacts {
     pub(super) build_ids: Vec<u8>,
     /// The ids in MMAP2 records.
     pub(super) mapped_ids: MappedIds,
-    /// Its ID_INDEX.
     pub(super) index: Indexed,
     pub(super) unlisted: UnlistedIds,
     /// AUXTRACE_INFO, and true if there is AUX data.
@@ -142,7 +141,6 @@ impl InputFacts {
         self.fragments.extend(later.fragments);
     }
 
-    /// Ends the survey.
     pub(super) fn end_survey(&mut self) {
         self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
@@ -200,7 +198,6 @@ pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
 /// How records of one input are rewritten for the output.
 #[derive(Debug, Default)]
 pub(super) struct Translator {
-    /// Ids that change.
     pub(super) ids: HashMap<u64, u64>,
     /// The lead of its clock, ns.
     pub(super) offset: i64,
@@ -218,7 +215,6 @@ impl Translator {
             && self.id_for_unattributed.is_none()
     }
 
-    /// The id in the output.
     pub(super) fn id(&self, id: u64) -> u64 {
         self.ids.get(&id).copied().unwrap_or(id)
     }
@@ -323,7 +319,6 @@ pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) ->
     Ok(prepared.done())
 }
 
-/// Batches of prepared records.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>;
 
 struct Feed {

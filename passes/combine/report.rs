@@ -44,7 +44,6 @@ fn ids<'a>(source: &'a JoinSource<'_>) -> Vec<&'a [u64]> {
 
 pub(super) const IDENTIFIED: &str = "every record gets an IDENTIFIER, so that perf finds its event";
 
-/// Reports the planned join.
 pub(super) fn report_plan(sources: &[JoinSource<'_>], union: &Union, report: &mut Report) {
     for (number, (source, translator)) in sources.iter().zip(&union.translators).enumerate() {
         let JoinSource { name, facts, events, .. } = source;

@@ -181,7 +181,6 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Completes the plan.
     pub(super) fn finish(mut self) -> Plan {
         self.drop_memory();
         self.report();
@@ -629,13 +628,11 @@ impl<'r> Planner<'r> {
     }
 }
 
-/// A written image.
 pub(super) struct Written<'f, 'a> {
     pub(super) image: Image<'f, 'a>,
     pub(super) file: Arc<ImageFile>,
 }
 
-/// The file of an image.
 #[derive(Debug)]
 pub(super) struct ImageFile {
     build_id: [u8; 20],

@@ -20,7 +20,6 @@ pub(super) struct Marker {
     pub(super) tid: u32,
     pub(super) key: OrderKey,
     pub(super) origin: Origin,
-    /// The path of the dump.
     pub(super) path: Box<[u8]>,
     /// The pid in the name of the dump.
     pub(super) named: u32,
@@ -195,7 +194,6 @@ impl Recorded {
         !self.begins_of(pid).is_empty() || !self.maps_of(pid).is_empty()
     }
 
-    /// The span of a process at a key.
     pub(super) fn span(&self, pid: u32, key: OrderKey) -> Span {
         let begins = self.begins_of(pid);
         let after = begins.partition_point(|begin| begin.key <= key);

@@ -16,7 +16,6 @@ pub(crate) struct Event {
     pub(crate) vcpu: usize,
 }
 
-/// The result of a fit.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct Fit {
     /// Host time of the guest's time 0, ns.
@@ -47,14 +46,16 @@ pub(crate) struct Other {
 pub(crate) enum Unfit {
     /// The host's recording does not show when the VCPUs ran.
     NoSpans,
-    /// Too few events.
     TooFew(usize),
     /// The VCPUs ran nearly all the time, or never long enough.
     NoGaps,
     /// The guest's clock advances only in steps of this many ns.
     Coarse(i64),
     /// Several offsets fit equally well, or none fits.
-    Ambiguous { best: Option<Other>, second: Option<Other> },
+    Ambiguous {
+        best: Option<Other>,
+        second: Option<Other>,
+    },
 }
 
 impl fmt::Display for Unfit {

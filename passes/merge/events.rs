@@ -22,7 +22,6 @@ pub(crate) struct Translation {
     pub(crate) ids: HashMap<u64, NewId>,
     /// ID_INDEX records.
     pub(crate) index: Vec<Vec<u8>>,
-    /// All new ids.
     pub(crate) new: Vec<u64>,
 }
 

@@ -322,7 +322,6 @@ impl GuestFacts {
         counts.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The VCPU that ran at a moment.
     pub(crate) fn vcpu(&self, moment: &Moment) -> Option<u32> {
         match moment.vcpu {
             VcpuRef::Vcpu(vcpu) => Some(vcpu),

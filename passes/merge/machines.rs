@@ -23,7 +23,6 @@ fn vcpu_of(comm: &[u8]) -> Option<u32> {
     })
 }
 
-/// A thread and its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Thread {
     pub(crate) tid: u32,
@@ -33,7 +32,6 @@ pub(crate) struct Thread {
 /// The result of the first survey: VCPU threads and earlier guests.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Machines {
-    /// The VCPU threads by process and VCPU.
     pub(crate) vcpus: BTreeMap<u32, BTreeMap<u32, Thread>>,
     /// Guests already in the host's recording.
     pub(crate) merged: BTreeSet<u64>,

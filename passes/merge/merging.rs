@@ -316,7 +316,6 @@ impl Prescan for Switches {
     }
 }
 
-/// The states of the threads at this time.
 fn advance(now: &mut [ThreadState], switches: &mut Switches, time: u64) {
     while let Some(switch) = switches.next_until(time) {
         if let Some(now) = now.get_mut(switch.thread as usize) {

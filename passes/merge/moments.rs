@@ -14,7 +14,6 @@ pub(crate) struct Moment {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VcpuRef {
     Vcpu(u32),
-    /// The VCPU of an id.
     OfId(u64),
 }
 
@@ -25,7 +24,6 @@ const SLICE_BITS: u32 = 32;
 /// With more moments per slice than this, moments are thinned out; with fewer, slices are.
 const DENSE: usize = 8192;
 
-/// The moments kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
     kept: Vec<Moment>,

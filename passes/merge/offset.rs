@@ -246,7 +246,6 @@ impl Timeline {
         Timeline { clock, scale, drifts: opened.spec.scale.is_none(), first, events }
     }
 
-    /// Fits it to the schedule of a process.
     fn fit(&self, process: &Process, run_log: &VcpuRunLog) -> Result<Fit, Unfit> {
         if self.events.is_empty() {
             return Err(Unfit::TooFew(0));
@@ -319,7 +318,6 @@ impl Timeline {
     }
 }
 
-/// The logged runs of the threads.
 fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Schedule<'w> {
     let spans = |thread: &Thread| run_log.run(thread.tid).map_or(&[][..], |run| &run.spans);
     let time = |time: u64| time.min(1 << 62) as i64;

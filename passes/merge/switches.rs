@@ -59,7 +59,6 @@ pub(crate) fn timed_kinds() -> Kinds {
 }
 
 impl Switches {
-    /// Reads the switches of these threads.
     pub(crate) fn of(threads: impl IntoIterator<Item = u32>) -> Switches {
         let threads: BTreeSet<u32> = threads.into_iter().collect();
         Switches::empty(threads.into_iter().collect())
@@ -84,12 +83,10 @@ impl Switches {
         Switches::empty(self.threads.clone())
     }
 
-    /// The index of a thread.
     pub(crate) fn number_of(&self, thread: u32) -> Option<usize> {
         self.threads.binary_search(&thread).ok()
     }
 
-    /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
@@ -169,7 +166,6 @@ impl Switches {
         self.waiting.make_contiguous().sort_unstable();
     }
 
-    /// The next switch up to this time.
     pub(crate) fn next_until(&mut self, time: u64) -> Option<Switch> {
         let until = time.min(self.flushed_until);
         self.waiting.front().filter(|switch| switch.time <= until)?;
@@ -177,7 +173,6 @@ impl Switches {
     }
 }
 
-/// The runs of one thread.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct VcpuRuns {
     /// (switched in, switched out), within the requested windows.
@@ -218,7 +213,6 @@ impl VcpuRuns {
         }
     }
 
-    /// Keeps a span that overlaps a window.
     fn keep(&mut self, span: (u64, u64), windows: &mut [LoggedWindow]) {
         let first = windows.partition_point(|window| window.to <= span.0);
         let Some(window) = windows.get_mut(first).filter(|window| window.from < span.1) else { return };
@@ -276,7 +270,6 @@ impl VcpuRunLog {
         }
     }
 
-    /// A log for one batch.
     pub(crate) fn fork(&self) -> VcpuRunLog {
         let switches = self.switches.empty_fork();
         let enough = self.enough.clone();
@@ -345,7 +338,6 @@ impl VcpuRunLog {
         }
     }
 
-    /// The runs of a thread.
     pub(crate) fn run(&self, thread: u32) -> Option<&VcpuRuns> {
         self.runs.get(self.switches.number_of(thread)?)
     }
@@ -356,7 +348,6 @@ impl VcpuRunLog {
     }
 }
 
-/// The state of a thread at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadState {
     /// The CPU on which it was last switched in; before that, the first one it left; 0 if unknown.

@@ -21,7 +21,6 @@ pub(super) struct Done {
     pub(super) ips: u64,
     /// Both, for processes without a known mapping.
     pub(super) unmapped: u64,
-    /// Samples that were changed, by category.
     pub(super) samples: BTreeMap<Category, u64>,
     /// Features that were left out.
     pub(super) features: BTreeSet<(Category, Feature)>,

@@ -25,7 +25,6 @@ pub(super) fn is_listed(section: &str, word: impl AsRef<[u8]>) -> bool {
     WORDS[section].contains(word.as_ref())
 }
 
-/// Vendors in CPUID.
 const VENDORS: &[&str] =
     &["GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "  Shanghai  ", "IBM", "g"];
 
@@ -193,12 +192,10 @@ pub(super) enum Memory<'a> {
     Known,
     /// The name reveals something: the text before it, the name, and the text after it.
     Named(&'a [u8], &'a [u8], &'a [u8]),
-    /// A file.
     File,
 }
 
 impl<'a> Memory<'a> {
-    /// Interprets a path.
     pub(super) fn of(path: &'a [u8]) -> Memory<'a> {
         let known = |is_known: bool, other: Memory<'a>| {
             if is_known && has_short_numbers(path) { Memory::Known } else { other }

@@ -273,7 +273,6 @@ const PLAIN: &[u8] = b"cCDeFjkmprtu";
 /// Letters of `perf record` whose value is a file or a name.
 const TEXT: &[u8] = b"Go";
 
-/// An option of `perf record`.
 struct PerfOption<'w> {
     /// The option without its value.
     name: &'w [u8],
@@ -330,7 +329,6 @@ impl<'w> PerfOption<'w> {
 /// Words of a command line, processed one by one.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
-    /// The number of words before this one.
     words: usize,
     /// True from the recorded program on, and after the first word with an unknown meaning.
     in_program: bool,

@@ -42,7 +42,6 @@ pub enum Category {
 }
 
 impl Category {
-    /// The wording in reports.
     pub(super) fn wording(self) -> Wording {
         let (name, one, many, done) = match self {
             Category::Cmdline => ("cmdline", "word", "words", "replaced"),

@@ -47,7 +47,6 @@ fn are_terms(text: &[u8]) -> bool {
 pub(super) struct Mapped {
     /// Its addresses in any process.
     pub(super) ranges: Vec<(u64, u64)>,
-    /// The processes with mappings.
     pub(super) processes: BTreeSet<u32>,
 }
 
@@ -72,7 +71,6 @@ pub(super) struct Plan {
     pub(super) has_stacks: bool,
     /// True if the dropped registers complete call chains.
     pub(super) cuts_callers: bool,
-    /// The end of user addresses.
     user_end: u64,
     mapped: Mapped,
 }
@@ -166,7 +164,6 @@ impl Plan {
         swapped(&word, b'-', b'_')
     }
 
-    /// The name in the output.
     pub(super) fn name(&self, done: &mut Done, name: Name<'_>) -> Vec<u8> {
         let (key, text) = (&self.key, name.text);
         let (category, new) = match name.kind {

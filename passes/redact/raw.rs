@@ -42,7 +42,6 @@ pub(super) fn is_for_users(system: &[u8]) -> bool {
 /// The remaining raw data of an event's samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stays {
-    /// Everything.
     All,
     /// The parts of a sample written by perf's BPF program.
     OffCpu,

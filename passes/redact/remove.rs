@@ -29,7 +29,6 @@ use super::raw::{Stays, made_by_users, redacted};
 use crate::scrub::{Key, LeftOut, OF_TRACES, Scrub, Scrubber};
 use crate::support::features::{Fate, renamed};
 
-/// The rules.
 pub(super) struct Remove {
     plan: Arc<Plan>,
     done: Done,

@@ -93,7 +93,6 @@ impl RecordSurvey {
 /// The result of [`repaired_section`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Repaired {
-    /// Entries rewritten.
     rewritten: u64,
     /// Bytes that are not an entry.
     lost: u64,

@@ -12,7 +12,6 @@ use super::zeroed::Zeroed;
 pub(crate) struct LeftOut {
     /// Features of a newer perf, or with bytes in no field.
     pub(super) features: BTreeSet<Feature>,
-    /// Features that are damaged.
     pub(super) damaged: BTreeSet<Feature>,
     /// Records of unknown kinds or layouts.
     pub(super) kinds: BTreeMap<RecordType, u64>,

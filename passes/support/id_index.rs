@@ -39,7 +39,6 @@ pub(crate) enum Slot {
 }
 
 impl Index {
-    /// From an ID_INDEX record.
     pub(crate) fn read(index: &IdIndex<'_>, origin: Origin) -> Index {
         Index {
             at: Slot::Instead(origin),

@@ -136,7 +136,6 @@ impl<'n> Parser<'n> {
         Some(self.tree.add_list(self.pending.drain(from..)))
     }
 
-    /// A decimal number.
     fn number(&mut self) -> Option<u64> {
         let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
         let number = self.text.get(self.at..self.at + digits)?.parse().ok()?;
@@ -890,7 +889,6 @@ impl<'n> Parser<'n> {
         self.add(Node::Function { result, parameters, qualifiers })
     }
 
-    /// The size of an array or a vector, and `_`.
     fn array_size(&mut self) -> Option<Option<Id>> {
         if self.eat("_") {
             return Some(None);
@@ -942,7 +940,6 @@ impl<'n> Parser<'n> {
         self.add(Node::Template(parameter, arguments))
     }
 
-    /// A type that begins with `D`.
     fn d_type(&mut self) -> Option<Id> {
         let kind = self.peek_at(1);
         self.at += 2;

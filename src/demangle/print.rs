@@ -58,7 +58,6 @@ struct Printer<'t, 'n> {
     /// The remaining number of nodes to visit.
     steps: usize,
     depth: u32,
-    /// All scopes that were entered.
     scopes: Vec<Scope>,
     scope: Option<usize>,
     /// The scope in which each referenced parameter was first printed.

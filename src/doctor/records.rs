@@ -30,16 +30,13 @@ pub(crate) struct Context {
 pub(crate) enum Aux {
     /// The ids of an event of pipe data.
     Event(Vec<u64>),
-    /// ID_INDEX.
     Index {
         origin: Origin,
         ids: Vec<u64>,
         /// True if the record has as many entries as its count says.
         whole: bool,
     },
-    /// AUXTRACE_INFO.
     Info,
-    /// AUXTRACE.
     Trace {
         origin: Origin,
         size: u64,

@@ -11,7 +11,6 @@ use crate::{Endian, Event, Feature};
 #[derive(Clone, Default, Debug)]
 pub struct ByTracepoint<T> {
     made: Vec<T>,
-    /// The number of the value of each event.
     events: Vec<Option<usize>>,
 }
 

@@ -19,7 +19,6 @@
 
 use crate::Endian;
 
-/// The PSB packet.
 const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
 /// A PSB packet.

@@ -347,7 +347,6 @@ pub struct Records<'a> {
 /// The highest id that is accepted for a record of an unknown kind.
 const HIGHEST_ID: u32 = 0xff;
 
-/// The prefix of a record.
 #[derive(Clone, Copy)]
 struct Prefix {
     id: u32,

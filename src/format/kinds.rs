@@ -175,7 +175,6 @@ impl RecordType {
 /// Kinds of simpleperf, which perf does not know: they have no [`RecordType::name`].
 // Source: AOSP, simpleperf/record.h.
 impl RecordType {
-    /// simpleperf's name.
     fn simpleperf_name(self) -> Option<&'static str> {
         const FIRST: u32 = 32769;
         const NAMES: [&str; 10] = [

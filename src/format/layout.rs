@@ -364,12 +364,10 @@ pub struct Layouts {
     /// True if all events have the same layout, so that most lookups need no id.
     uniform: bool,
     has_time: bool,
-    /// The union of all sample types.
     sample_types: u64,
     /// The `attr.build_id` of each event. Kept outside the layouts, because otherwise few recordings would be
     /// uniform.
     build_ids: Vec<bool>,
-    /// Which events are tracepoints.
     tracepoints: Vec<bool>,
 }
 

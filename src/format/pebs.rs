@@ -23,7 +23,6 @@
 
 use crate::sample::{Branch, BranchFlags};
 
-/// The number of an item in a group.
 const ITEMS: usize = 32;
 
 /// The groups.

@@ -4,10 +4,8 @@
 //! (0), 8 bytes (1), a varint length and this many bytes (2), or 4 bytes (5). A varint has 7 bits in a byte,
 //! the lowest first; bit 7 is set in all bytes but the last.
 
-/// The value of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Field<'a> {
-    /// A varint.
     Number(u64),
     /// Text, bytes, or another message.
     Bytes(&'a [u8]),

@@ -37,7 +37,6 @@ const LOST: u64 = 1 << 4;
 /// PERF_SAMPLE_BRANCH_COUNTERS.
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
-/// The bits below this one.
 const fn below(bit: u32) -> u64 {
     (1 << bit) - 1
 }

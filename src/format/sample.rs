@@ -475,7 +475,6 @@ enum Why {
 }
 
 impl Stop {
-    /// The code of this oddity.
     pub(crate) fn code(&self) -> FaultCode {
         match self.why {
             Why::Short(_) => FaultCode::TooSmall,

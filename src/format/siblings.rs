@@ -16,7 +16,6 @@ pub struct CountedAs {
     pub name: Vec<u8>,
 }
 
-/// The PMU of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Pmu<'n> {
     Type(u32),

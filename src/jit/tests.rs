@@ -19,7 +19,6 @@ fn load<'a>(address: u64, name: &'a str, code: &'a [u8]) -> Load<'a> {
 /// The bytes of an image, the result of writing it, and the address and number of bytes to map.
 type Made = (Vec<u8>, Written, Option<(u64, u64)>);
 
-/// The images of a dump.
 fn images(dump: &[u8]) -> Vec<Made> {
     let functions = Functions::of(&Dump::new(dump).unwrap());
     let images = arenas(&functions.list).into_iter().map(|arena| {

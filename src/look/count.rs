@@ -75,7 +75,6 @@ impl ByKind {
         }
     }
 
-    /// The count for a kind.
     pub(crate) fn get(&self, kind: RecordType) -> Count {
         let place = self.table.get(kind.0 as usize).or_else(|| self.others.get(&kind.0));
         place.copied().unwrap_or_default()
@@ -91,7 +90,6 @@ impl ByKind {
             .map(|(kind, count)| (RecordType(kind), count))
     }
 
-    /// The total of all kinds.
     pub(crate) fn total(&self) -> Count {
         let mut total = Count::default();
         self.iter().for_each(|(_, count)| total.join(count));
@@ -155,7 +153,6 @@ impl TimeSpan {
     }
 }
 
-/// The counts of one event.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct OfEvent {
     pub(crate) samples: Count,
@@ -176,7 +173,6 @@ impl OfEvent {
     }
 }
 
-/// One record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest {
     pub(crate) kind: RecordType,
@@ -189,7 +185,6 @@ pub(crate) struct Largest {
 #[derive(Clone, Debug)]
 struct Readings<K>(HashMap<K, Reading>);
 
-/// One counter.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     first: u64,
@@ -244,13 +239,11 @@ pub(crate) struct Tally {
     pub(crate) unattributed: Count,
     /// The largest record; the first one if several are equal.
     pub(crate) largest: Option<Largest>,
-    /// The times of the samples.
     pub(crate) sampled: Span,
     /// The times of the kernel's other records.
     others: Span,
     /// Records lost according to LOST records.
     pub(crate) lost: u128,
-    /// All losses.
     pub(crate) losses: Losses,
     /// Bytes of AUX data in payloads.
     pub(crate) aux_bytes: u64,
@@ -267,7 +260,6 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts one batch.
     pub(crate) fn of(batch: &Batch) -> Result<Tally> {
         let mut tally = Tally::default();
         let mut walker = batch.walk();
@@ -278,7 +270,6 @@ impl Tally {
         Ok(tally)
     }
 
-    /// Counts a record.
     #[inline(always)]
     pub(crate) fn add(&mut self, record: &Record<'_>, layouts: &Layouts) {
         let bytes = record.whole_size();
@@ -380,7 +371,6 @@ impl Tally {
         kinds
     }
 
-    /// The count of compressed records.
     pub(crate) fn compressed(&self) -> Count {
         let mut count = self.stored.get(RecordType::COMPRESSED);
         count.join(self.stored.get(RecordType::COMPRESSED2));
@@ -434,7 +424,6 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) tally: Tally,
-    /// The name of each event.
     pub(crate) names: Vec<EventName>,
     /// Bytes that are not whole records.
     pub(crate) fragments: Vec<Fragment>,

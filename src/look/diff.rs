@@ -138,7 +138,6 @@ impl Contents {
     }
 }
 
-/// All differences.
 #[derive(Default)]
 struct Found {
     differences: Vec<Difference>,

@@ -56,7 +56,6 @@ pub struct TracePrinter<'t> {
     endian: Endian,
 }
 
-/// A part of the text.
 #[derive(Clone, Debug)]
 enum Part {
     Literal(String),
@@ -64,7 +63,6 @@ enum Part {
     Text { width: Width, of: Expr },
 }
 
-/// The notation of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Style {
     Signed,
@@ -87,7 +85,6 @@ struct Width {
     precision: Option<usize>,
 }
 
-/// An expression.
 #[derive(Clone, Debug)]
 enum Expr {
     Number(i64),
@@ -113,23 +110,11 @@ enum Expr {
 /// How the kernel's printf shows bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Notation {
-    Ipv4 {
-        zeros: bool,
-        order: Order,
-    },
-    Ipv6 {
-        colons: bool,
-    },
-    /// As short as possible.
+    Ipv4 { zeros: bool, order: Order },
+    Ipv6 { colons: bool },
     ShortIpv6,
-    Mac {
-        between: &'static str,
-        reversed: bool,
-    },
-    Uuid {
-        little_endian: bool,
-        upper: bool,
-    },
+    Mac { between: &'static str, reversed: bool },
+    Uuid { little_endian: bool, upper: bool },
 }
 
 /// The order of the bytes of an address.
@@ -279,7 +264,6 @@ impl<'t> TracePrinter<'t> {
     }
 }
 
-/// The values of a sample.
 struct Values<'a> {
     fields: &'a [NamedField<'a>],
     raw: &'a [u8],
@@ -494,7 +478,6 @@ fn first(text: &str) -> String {
     readable(word.as_bytes())
 }
 
-/// Splits a format of printf into its parts.
 fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
     let (mut parts, mut args) = (Vec::new(), args.into_iter());
     let mut rest = format;
@@ -764,7 +747,6 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// The index of a field, by its name.
     fn field(&mut self) -> Result<usize, String> {
         let name = self.word();
         let found = self.fields.iter().position(|field| field.name == name);

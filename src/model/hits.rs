@@ -150,7 +150,6 @@ pub struct Hits {
 #[derive(Debug, Default)]
 struct Chain {
     pid: Option<u32>,
-    /// The cpumode of its record.
     cpumode: u16,
     /// When its addresses belong to the same mappings.
     during: Range<OrderKey>,

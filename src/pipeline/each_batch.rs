@@ -159,7 +159,6 @@ impl Prescans {
     }
 }
 
-/// A batch with its prescans.
 struct PrescannedBatch {
     batch: Batch,
     prescans: Prescans,

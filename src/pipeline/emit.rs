@@ -148,11 +148,9 @@ pub(crate) trait AnyRewrite: Any + Send {
     fn absorb_prescan(&mut self, prescan: Box<dyn Any>) -> Result<Vec<Place>>;
 }
 
-/// A pass that rewrites.
 pub(crate) struct Rewriting {
     pub(crate) name: &'static str,
     pub(crate) rewrite: Box<dyn AnyRewrite>,
-    /// The kinds that it needs.
     pub(crate) kinds: Kinds,
     /// The places at which it needs a record of any kind, sorted.
     pub(crate) places: Arc<[Place]>,

@@ -6,7 +6,6 @@ use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 use crate::error::{Error, Result};
 use crate::ordered::mapped;
 
-/// Sees batches as stored.
 pub(crate) type Stored<'a> = &'a mut (dyn FnMut(&Batch) + Send);
 
 /// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd

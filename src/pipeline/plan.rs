@@ -10,10 +10,8 @@ use perfx_format::{Bytes, Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, Record
 
 use crate::error::Result;
 
-/// A piece of the output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
-    /// A range of the batch.
     Stored(Range<usize>),
     /// A range of the new bytes.
     Made(Range<usize>),
@@ -32,7 +30,6 @@ pub(crate) struct Mark {
     pub(crate) size: u64,
 }
 
-/// The plan of one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) pieces: Vec<Piece>,

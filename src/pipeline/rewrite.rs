@@ -167,7 +167,6 @@ impl Wanted {
     }
 }
 
-/// Turns a batch into a plan.
 fn plan_batch(chain: &mut [Rewriting], batch: &Batch, wanted: &Wanted, needs: OutputNeeds) -> Result<Plan> {
     if !wanted.touches(chain, batch) {
         return Ok(plan_all(batch, needs));

@@ -377,7 +377,6 @@ impl Place {
         (self.stream, self.stored)
     }
 
-    /// The place as an origin.
     pub(crate) fn origin(self) -> Origin {
         let Place { stream, stored, inside } = self;
         match inside {

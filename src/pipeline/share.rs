@@ -26,7 +26,6 @@ pub(crate) struct Sharing<'a> {
 #[derive(Debug)]
 pub(crate) struct Run {
     file: Arc<File>,
-    /// Their offset in the file.
     offset: u64,
     pub(crate) bytes: Bytes,
 }

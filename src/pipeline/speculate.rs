@@ -17,7 +17,6 @@ use crate::ordered::ordered;
 
 /// How COMPRESSED records are read.
 pub(crate) enum Open<'a> {
-    /// As stored.
     No,
     /// Replaced with their contents.
     Yes {

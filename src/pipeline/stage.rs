@@ -32,7 +32,6 @@ impl Stage {
         }
     }
 
-    /// Begins the rewrite.
     pub(crate) fn into_rewrite(self, begin: &mut Begin<'_>) -> Result<Box<dyn AnyRewrite>> {
         match self.0 {
             Kind::Rewrite(rewrite) => Ok(rewrite),
@@ -51,12 +50,9 @@ pub(crate) trait AnySurvey: Any + Send {
     fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()>;
 }
 
-/// A pass that is surveying.
 pub(crate) struct Surveying {
     pub(crate) survey: Box<dyn AnySurvey>,
-    /// Its index in the chain.
     pub(crate) pass: usize,
-    /// The kinds that it needs.
     pub(crate) kinds: Kinds,
 }
 

@@ -26,7 +26,6 @@ impl Frame {
     /// Stands for the time in which a thread was not traced.
     pub const UNTRACED: Frame = Frame { dso: None, at: 0, mode: USER, process: u32::MAX };
 
-    /// An address in no address space.
     fn nowhere(mode: u16, address: u64) -> Frame {
         Frame { dso: None, at: address, mode, process: 0 }
     }

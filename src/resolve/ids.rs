@@ -454,7 +454,6 @@ impl MappedIds {
     }
 }
 
-/// A build-id and its source.
 type Sourced = (BuildId, Cow<'static, str>);
 
 /// Finds build-ids and counts their sources.

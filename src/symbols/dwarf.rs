@@ -197,7 +197,6 @@ impl Meter {
         self.reads.get()
     }
 
-    /// Counts reads.
     #[inline]
     pub(crate) fn count(&self, reads: usize) -> Result<()> {
         let here = 0_u8;

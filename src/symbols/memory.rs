@@ -10,7 +10,6 @@ use crate::ElfFile;
 /// The folder with the memory and the list of modules.
 pub(crate) const RUNNING: &str = "/proc";
 
-/// The file in it.
 pub(crate) const MEMORY: &str = "kcore";
 
 /// The maximum size of code, bytes: more than that of any kernel and its modules.

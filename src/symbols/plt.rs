@@ -26,7 +26,6 @@ pub struct Stub {
 enum Target {
     /// The dynamic linker: the first stub of a table.
     Linker,
-    /// A function of a library.
     Function(Box<[u8]>),
     /// The function that the code at this address chooses when the program starts (STT_GNU_IFUNC).
     Chosen(u64),

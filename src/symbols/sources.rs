@@ -41,7 +41,6 @@ pub struct Sources {
     /// True if the recording is provably of this machine: its files and kernel are then found by name.
     is_of_here: bool,
     caches: Vec<PathBuf>,
-    /// Folders of debug packages.
     debug: Vec<DebugFolder>,
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
@@ -88,7 +87,6 @@ impl KernelFile {
         if symbols.is_empty() { Err(io::Error::other(what)) } else { Ok(()) }
     }
 
-    /// Its symbols of the kernel, or of one module.
     fn symbols(&self, module: Option<&[u8]>) -> io::Result<Symbols> {
         match self {
             KernelFile::Kallsyms(path) => kallsyms::read(path, module),

@@ -116,7 +116,6 @@ pub struct UnwindTables<B> {
 /// A part of a file with its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
-    /// Offset in the file.
     offset: u64,
     /// Size in the file; that in memory if that is 0.
     size: u64,

@@ -36,7 +36,6 @@ impl<'a> Trace<'a> {
         self.pieces.is_empty()
     }
 
-    /// A cursor at an offset.
     pub(crate) fn cursor(&self, at: u64) -> Cursor<'_> {
         let next = self.ends.partition_point(|end| *end <= at);
         let Some(piece) = self.pieces.get(next) else {

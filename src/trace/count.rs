@@ -395,7 +395,6 @@ impl<S: Sums> Counter<S> {
     }
 }
 
-/// The branch at the end of a block.
 fn branch(blocks: &Blocks, block: BlockId) -> Option<Place> {
     (block != BlockId::NONE).then(|| Place { mapping: blocks.mapping_of(block), ip: blocks[block].last })
 }
@@ -555,7 +554,6 @@ impl Table {
         }
     }
 
-    /// Removes all.
     fn drain(&mut self) -> impl Iterator<Item = (Edge, BlockId, u64)> {
         self.used = 0;
         let taken = self.slots.iter_mut().map(|slot| std::mem::replace(slot, Slot::EMPTY));

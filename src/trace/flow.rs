@@ -31,7 +31,6 @@ struct Call {
 #[derive(Debug)]
 struct Stack {
     calls: Box<[Call; Stack::DEPTH]>,
-    /// The index of the next one.
     top: usize,
     depth: usize,
 }
@@ -261,7 +260,6 @@ impl<I: Image> Flow<I> {
         self.lose();
     }
 
-    /// The block at an address.
     #[inline(always)]
     fn find(&mut self, ip: u64) -> BlockId {
         let recent = &self.recent[slot(ip)];
@@ -291,7 +289,6 @@ impl<I: Image> Flow<I> {
         if linked != BlockId::NONE { linked } else { self.link(id, true) }
     }
 
-    /// The block after a block.
     #[inline(always)]
     fn fall(&mut self, id: BlockId) -> BlockId {
         let linked = self.blocks[id].fall;

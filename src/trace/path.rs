@@ -54,7 +54,6 @@ impl Path {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
     pub(crate) path: PathId,
-    /// The block that it ends at.
     pub(crate) end: BlockId,
     /// The number of traced branches.
     pub(crate) bits: u8,
@@ -140,7 +139,6 @@ impl Draft {
     }
 }
 
-/// The cached paths.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     list: Vec<Path>,

@@ -10,7 +10,6 @@ use crate::kind::Kind;
 pub struct BlockId(pub(crate) u32);
 
 impl BlockId {
-    /// No block.
     pub(crate) const NONE: BlockId = BlockId(u32::MAX);
     const RETURN: u32 = 1 << 31;
 

@@ -12,7 +12,6 @@ pub(crate) type Number = u8;
 /// The number of registers: s390x and PowerPC have the most, with the program counter.
 pub(crate) const REGISTERS: usize = 34;
 
-/// An architecture.
 #[derive(Debug)]
 pub(crate) struct Architecture {
     /// The architecture in the header of an ELF file.
@@ -285,7 +284,6 @@ pub(crate) struct Registers {
 impl Registers {
     pub(crate) const UNKNOWN: Registers = Registers { values: [0; REGISTERS], known: 0 };
 
-    /// The registers of a sample.
     pub(crate) fn recorded(regs: &Regs<'_>, arch: &Architecture) -> Registers {
         let mut found = Registers::UNKNOWN;
         for (number, value) in regs.iter() {

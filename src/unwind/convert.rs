@@ -70,7 +70,6 @@ enum Unresolved {
     Registers,
     /// It has registers, but no stack.
     Stack,
-    /// A file is missing.
     File,
     /// The file that shows whether the link register contains the caller is missing.
     LinkedFile,
@@ -131,7 +130,6 @@ fn has_stack(sample: &Sample<'_>) -> bool {
     !sample.has_known_user_parts() || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
 }
 
-/// Counts for the report.
 #[derive(Debug, Default)]
 struct Counts {
     converted: u64,

@@ -32,7 +32,6 @@ pub(crate) struct Images {
     read: Mutex<Read>,
 }
 
-/// The files that were read.
 #[derive(Default)]
 struct Read {
     /// By device and inode: a file may have several names.
@@ -49,7 +48,6 @@ pub(crate) enum Loaded {
     Data,
     /// The recorded file was not found, for these reasons.
     Missing(String),
-    /// It is in a file.
     Image(Arc<Rules>),
 }
 

@@ -22,18 +22,20 @@ type Data<'a> = EndianSlice<'a, RunTimeEndian>;
 pub(crate) enum Rule {
     /// The canonical frame address (CFA) is a register plus an offset. The registers in the architecture's
     /// list are at multiples of a word from the CFA, or [`SAME`] or [`LOST`].
-    Simple { base: Number, offset: i32, saved: [i8; MOST_SAVED] },
+    Simple {
+        base: Number,
+        offset: i32,
+        saved: [i8; MOST_SAVED],
+    },
     /// Any other rule of the tables.
     Complex(Arc<Complex>),
     /// No table covers the code: a leaf function if it is the innermost frame, else one with a frame pointer.
     Uncovered,
     /// There are no tables: follow the frame pointer.
     FramePointer,
-    /// There is no code.
     NoCode,
     /// The code returns from a signal handler with this frame.
     SignalReturn(SignalFrame),
-    /// It is the outermost frame.
     Outermost,
     /// The exception tables of 32-bit Arm have no rule: it is the outermost frame, or compiled without
     /// tables.
@@ -82,9 +84,7 @@ enum Calculation {
 /// The value of a register in the caller.
 #[derive(Debug)]
 enum Restore {
-    /// Unknown.
     Lost,
-    /// The value of a register.
     Register(Number),
     /// On the stack, at this distance from the CFA.
     At(i64),
@@ -92,7 +92,6 @@ enum Restore {
     Is(i64),
     /// On the stack, at the address given by the expression.
     AtExpression(Box<[u8]>),
-    /// The value of the expression.
     IsExpression(Box<[u8]>),
     Constant(u64),
 }

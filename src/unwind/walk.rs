@@ -50,7 +50,6 @@ impl Stack<'_> {
 /// The reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// At the outermost frame.
     Outermost,
     /// The recorded part of the stack ends there.
     StackCut,
@@ -225,7 +224,6 @@ fn recorded_return(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> O
     stack.read(cfa.checked_sub(arch.word.into())?).map(|value| arch.pointer(value))
 }
 
-/// The position of a frame.
 #[derive(Clone, Copy)]
 struct Frame {
     pc: u64,
@@ -370,7 +368,6 @@ struct Entry {
 /// The size of a block of code in bytes, as a power of two. Most blocks have one rule.
 const BLOCK_BITS: u32 = 4;
 
-/// The minimum number of entries.
 const LEAST_ENTRIES: usize = 1 << 10;
 const MOST_ENTRIES: usize = 1 << 15;
 

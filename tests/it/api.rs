@@ -48,7 +48,6 @@ fn text(html: &str) -> String {
     text.replace("&nbsp;", " ").replace("&amp;", "&")
 }
 
-/// A signature on one line.
 fn line(html: &str) -> String {
     let words = text(html).split_whitespace().collect::<Vec<_>>().join(" ");
     words.replace("( ", "(").replace(", )", ")")

@@ -260,7 +260,6 @@ fn tool(names: &[&str], package: &str) -> Option<PathBuf> {
     found
 }
 
-/// A tool that runs perf.
 fn run_tool(tool: &Path, line: &[OsString]) -> Ran {
     let mut command = clean(tool.to_str().unwrap());
     run(command.env("PATH", std::env::var_os("PATH").unwrap()).args(line), Stdin::Null)

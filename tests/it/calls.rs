@@ -53,7 +53,6 @@ fn column(rows: &[Json], field: &str) -> BTreeMap<String, u64> {
     rows.iter().map(|row| (name(row), number(row, field))).filter(|(_, number)| *number > 0).collect()
 }
 
-/// The functions at addresses.
 struct Functions(Symbols);
 
 impl Functions {

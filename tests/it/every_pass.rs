@@ -460,7 +460,6 @@ fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
     (ran.code, ran.stdout, stderr, left)
 }
 
-/// A copy of a recording in a folder.
 fn copied(recording: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(recording.file_name().unwrap());
     if recording.is_dir() {

@@ -61,7 +61,6 @@ use crate::promises::{self, Holds, Input, temp_files, unnamed};
 /// A check of arbitrary bytes.
 pub(crate) type Run = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// A body and its name.
 pub(crate) type Body = (&'static str, fn(&[u8]));
 
 /// All bodies by name: those below, and `pass-NAME` for each pass of the registry.
@@ -379,7 +378,6 @@ pub(crate) fn split(bytes: &[u8]) {
     split_by(bytes, ways[bytes.len() / 2 % ways.len()]);
 }
 
-/// Splits in one way.
 pub(crate) fn split_by(bytes: &[u8], by: SplitBy) {
     let Ok(mut recording) = open(bytes) else { return };
     let Ok(split) = Split::new(&mut recording, by, bytes.len().is_multiple_of(3), 10_000, 1) else { return };
@@ -1057,7 +1055,6 @@ fn check_unit(start: u64, end: u64, before: &mut Option<u64>, trace: &Trace<'_>)
     *before = Some(end);
 }
 
-/// An Intel PT trace.
 pub(crate) fn intel_pt(bytes: &[u8]) {
     let config =
         intel_pt::Config { mtc_period: 6, tsc_per_ctc: Some((5, 2)), tsc_ratio: 20, ..Default::default() };

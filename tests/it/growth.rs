@@ -89,7 +89,6 @@ fn jit_load(pid: u32, index: u64, address: u64, size: u64, code: &[u8]) -> Load<
     Load { pid, tid: pid, address, size, index, name: b"jitted", code }
 }
 
-/// The families, and n of each.
 const FAMILIES: [Family; 29] = [
     ("one pid, again and again", 5000, |folder, n| {
         plain(folder, |maker| {
@@ -316,7 +315,6 @@ const FAMILIES: [Family; 29] = [
     }),
 ];
 
-/// All families.
 fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().chain(&OF_PROGRAMS)
 }

@@ -51,7 +51,6 @@ fn table(instructions: &[u8]) -> Vec<u8> {
     table
 }
 
-/// An entry with its length.
 fn entry(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()
 }
@@ -153,7 +152,6 @@ fn jump(offset: u64) -> Vec<u8> {
     [&[0x4d], &((CODE + offset) as u32).to_le_bytes()[..]].concat()
 }
 
-/// The families of programs.
 pub(crate) const OF_PROGRAMS: [Family; 13] = [
     ("ranges that inlined calls share", 1000, |folder, n| with_dwarf(folder, &shared_ranges(n), n)),
     ("lines that units share", 500, |folder, n| with_dwarf(folder, &shared_lines(n), n)),

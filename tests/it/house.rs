@@ -124,7 +124,6 @@ fn circles(start: PathBuf) -> Vec<String> {
     }
 }
 
-/// The folders of the packages.
 pub(crate) fn packages() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();

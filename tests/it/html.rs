@@ -27,7 +27,6 @@ fn export(inputs: &[&Path], more: &[&str]) -> Ran {
     run(&mut command, Stdin::Null)
 }
 
-/// The data of a page.
 pub(crate) struct Data {
     pub(crate) head: Head,
     columns: Vec<Vec<u64>>,
@@ -59,7 +58,6 @@ impl Data {
         Data { head, columns }
     }
 
-    /// The rows of a recording.
     fn rows(&self, recording: usize) -> Vec<Row> {
         let columns = &self.columns[4 + recording * 7..][..7];
         let RecordingHead { first_time, step, rows, .. } = &self.head.recordings[recording];

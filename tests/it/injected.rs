@@ -507,7 +507,6 @@ impl Typed {
         self.record(9, 2, &[ip, 0, pid, pid, time, 0, 1, 0], "", [0; 2])
     }
 
-    /// As a file of one event.
     fn file(self) -> Vec<u8> {
         let fixture = Fixture::new("recorded/no-buildid.p61.data");
         let bytes = fixture.bytes();

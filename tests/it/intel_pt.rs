@@ -183,7 +183,6 @@ fn at_recorded_paths(program: &Path, args: &[OsString]) -> Option<Ran> {
     (!is_refused).then_some(ran)
 }
 
-/// The records of errors.
 fn errors(path: &Path) -> Vec<String> {
     let mut recording = Recording::open(path).unwrap();
     let mut records = recording.records();
@@ -712,7 +711,6 @@ fn doctor_shares(input: &Path, programs: &Path) -> String {
     text.lines().skip(1).map(|line| format!("{line}\n")).collect()
 }
 
-/// A copy of a recording without records of a kind.
 fn without(name: &str, kind: RecordType, output: &Path) {
     rewrite(name, output, |record| (record.kind() == kind).then(Vec::new));
 }

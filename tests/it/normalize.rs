@@ -8,7 +8,6 @@ use crate::support::{
 };
 use crate::{args, tiers};
 
-/// The number of samples.
 fn samples(path: &std::path::Path) -> Result<u64, String> {
     let stats: Json =
         serde_json::from_str(&perfx(args!["stats", "--json", path]).text()).map_err(|e| e.to_string())?;

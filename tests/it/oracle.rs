@@ -48,7 +48,6 @@ fn count(line: &str) -> Option<String> {
     (!line.is_empty() && !of_form.contains(&kind.trim_end_matches('2'))).then_some(line)
 }
 
-/// The whole header.
 pub(crate) const HEADER: Question = Question {
     args: &["report", "-f", "--header-only"],
     line: |line| {

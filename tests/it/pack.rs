@@ -19,7 +19,6 @@ use crate::names::here;
 use crate::support::{Fixture, Ran, Stdin, clean, is_installed, perfs, perfx, perfx_with, run, temp};
 use crate::symbols::Workshop;
 
-/// Packs into `out`.
 fn pack(recording: &Path, options: &[OsString], out: &Path) -> Ran {
     let mut args = args!["pack", recording, "-o", out].to_vec();
     args.extend_from_slice(options);
@@ -35,7 +34,6 @@ fn opened(pack: &Path) -> Vec<u8> {
     zstd::decode_all(&*fs::read(pack).unwrap()).unwrap()
 }
 
-/// The names in an archive.
 fn names(archive: &[u8]) -> Vec<String> {
     let mut archive = Archive::new(archive);
     let entries = archive.entries().unwrap();

@@ -45,7 +45,6 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
-/// The rows of a table in a folder of tables.
 pub(crate) fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
     let out = folder.path().join("out");
     let mut rows = Vec::new();

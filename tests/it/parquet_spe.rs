@@ -42,7 +42,6 @@ fn sum(rows: &[Row], column: &str) -> i64 {
     rows.iter().filter_map(|row| int(row, column)).sum()
 }
 
-/// The number of rows with a value.
 fn count(rows: &[Row], column: &str) -> usize {
     rows.iter().filter(|row| int(row, column).is_some()).count()
 }

@@ -12,7 +12,6 @@ pub(crate) const AUXTRACE: u32 = 71;
 pub(crate) const EVENT_UPDATE: u32 = 78;
 pub(crate) const HEADER_FEATURE: u32 = 80;
 
-/// Feature bits.
 pub(crate) mod feature {
     pub(crate) const TRACING_DATA: u64 = 1;
     pub(crate) const BUILD_ID: u64 = 2;
@@ -22,7 +21,6 @@ pub(crate) mod feature {
     pub(crate) const COMPRESSED: u64 = 27;
 }
 
-/// A byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub(crate) big: bool,
@@ -67,7 +65,6 @@ pub(crate) struct Rec {
     pub(crate) kind: u32,
     /// Position from the start of the records.
     pub(crate) at: usize,
-    /// `header.size`.
     pub(crate) size: usize,
     pub(crate) bytes: Vec<u8>,
     /// perf record writes it only into the front of a pipe, for the contents of a file's header. (Except a
@@ -122,7 +119,6 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Reads a file.
     pub(crate) fn file(file: &[u8]) -> Contents {
         let order = Order::of(file);
         let (attrs, data) = (order.section(file, 24), order.section(file, 40));
@@ -193,7 +189,6 @@ impl Contents {
         contents
     }
 
-    /// The records of the data.
     pub(crate) fn records(&self, bytes: &[u8]) -> Vec<Rec> {
         records(&bytes[self.data.clone()], self.order)
     }

@@ -93,16 +93,13 @@ const MOST: usize = 8 << 20;
 pub(crate) struct Holds {
     endian: Endian,
     form: Form,
-    /// The attrs of its events.
     attrs: Vec<Vec<u8>>,
     features: Features,
-    /// Records by kind.
     pub(crate) kinds: BTreeMap<RecordType, u64>,
     /// EVENT_UPDATE records before the batches: those after HEADER_FEATURE records of pipe data are there.
     updates_in_head: u64,
     /// Records of unknown kinds above 63, with the number of occurrences.
     unnamed: BTreeMap<Vec<u8>, u64>,
-    /// The records as stored.
     stored: Vec<u8>,
     /// Nothing is damaged or missing.
     pub(crate) whole: bool,

@@ -292,7 +292,6 @@ fn a_position_and_its_origin_lead_to_one_another() {
     });
 }
 
-/// The parts of a sample.
 #[derive(Default)]
 struct Parts {
     words: HashMap<u64, u64>,
@@ -687,7 +686,6 @@ fn open(bytes: &[u8]) -> Recording {
     Recording::from_file(file, "made".into(), temp_files()).unwrap()
 }
 
-/// Runs passes and writes a form.
 fn run(recording: Recording, passes: Vec<Box<dyn Pass>>, form: OutputForm, threads: usize) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
     let job = Job { recording, passes, threads, temp_files: temp_files() };

@@ -239,7 +239,6 @@ struct Cut<'a> {
     len: usize,
 }
 
-/// The file of stream `stream`.
 fn file_of(path: &Path, stream: usize) -> PathBuf {
     match (path.is_dir(), stream) {
         (false, _) => path.to_owned(),

@@ -84,7 +84,6 @@ fn id_index(file: &[u8]) -> Vec<Vec<u64>> {
     entries
 }
 
-/// An ID_INDEX record.
 fn index_record(file: &[u8], entries: &[Vec<u64>]) -> Vec<u8> {
     let order = Contents::file(file).order;
     let words =
@@ -122,7 +121,6 @@ fn aux_index(file: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some((0..word(0) as usize).map(|n| (word(8 + n * 16), word(16 + n * 16))).collect())
 }
 
-/// Like `aux_index`, from the records.
 fn aux_records(file: &[u8]) -> Vec<(u64, u64)> {
     let contents = Contents::file(file);
     let records = contents.records(file).into_iter().filter(|record| record.kind == AUXTRACE);

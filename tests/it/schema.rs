@@ -13,7 +13,6 @@ struct Check<'a> {
     wrong: Vec<String>,
 }
 
-/// The differences of the document from the schema.
 pub(crate) fn differences(schema: &Json, document: &Json) -> Vec<String> {
     let mut check = Check { root: schema, wrong: Vec::new() };
     check.value(schema, document, "");
@@ -110,7 +109,6 @@ impl Check<'_> {
         }
     }
 
-    /// The number of schemas that the value matches.
     fn fitting(&self, schemas: &Json, value: &Json, at: &str) -> usize {
         let fits = |schema: &&Json| {
             let mut check = Check { root: self.root, wrong: Vec::new() };

@@ -72,7 +72,6 @@ fn ranges(places: &BTreeSet<usize>) -> String {
     if ranges.is_empty() { "none".to_owned() } else { text.collect::<Vec<_>>().join(" ") }
 }
 
-/// The recording in all forms.
 fn forms(file: &[u8]) -> Vec<(&'static str, OutputForm, Vec<u8>)> {
     let made = |chain: &str, form| {
         let passes = if chain.is_empty() { Vec::new() } else { parse_chain(chain).unwrap() };
@@ -124,7 +123,6 @@ struct Case {
     name: String,
     kind: RecordType,
     attr: Attr,
-    /// The name of the event.
     event: &'static [u8],
     /// Bodies without the secret.
     bodies: fn(RecordType, Endian) -> Vec<Vec<u8>>,

@@ -48,7 +48,6 @@ fn number(value: &Json) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Counts by name.
 type Counts = BTreeMap<String, u64>;
 
 /// The numbers of `perf report --stats`: counts by kind, and for each event with samples its name and counts.

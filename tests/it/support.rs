@@ -59,7 +59,6 @@ pub(crate) enum Stdin<'a> {
     Null,
     /// A pipe with these bytes.
     Pipe(&'a [u8]),
-    /// A file.
     File(&'a Path),
 }
 

@@ -38,7 +38,6 @@ pub(crate) fn file(sample_type: u64, flags: u64, data: &[u8], features: &[(u32, 
     bytes
 }
 
-/// A record of this kind.
 pub(crate) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = kind.to_le_bytes().to_vec();
     bytes.extend(misc.to_le_bytes());

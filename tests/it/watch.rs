@@ -18,7 +18,6 @@ use crate::support::{
     same_bytes, temp, workloads,
 };
 
-/// The samples counted by stats.
 fn samples(stats: &Json) -> u64 {
     let kinds = stats["kinds"].as_array().unwrap().iter();
     kinds.filter(|kind| kind["kind"] == "SAMPLE").map(|kind| kind["records"].as_u64().unwrap()).sum()

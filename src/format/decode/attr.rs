@@ -58,7 +58,6 @@ const PRECISE_IP: u64 = 3 << 15;
 /// The names of the `aux_action` bits.
 const AUX_ACTIONS: &[(u32, &str)] = &[(0, "START_PAUSED"), (1, "PAUSE"), (2, "RESUME")];
 
-/// The bits that have these names.
 fn bits_of(names: &[(u32, &str)]) -> u64 {
     names.iter().fold(0, |bits, (bit, _)| bits | 1 << bit)
 }

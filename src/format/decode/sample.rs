@@ -23,7 +23,6 @@ const TRANSACTION: &[(u32, &str)] = &[
     (7, "CAPACITY_READ"),
 ];
 
-/// Decodes the parts that the sample has.
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, stop) = Sample::read(record, layout);
     // Room for the usual parts.

@@ -42,7 +42,6 @@ impl Typed {
         self.1.resize(self.1.len() + count, 0);
         self
     }
-    /// A string in a field of this size.
     fn field(self, text: &str, size: usize) -> Self {
         self.raw(text).zeros(size - text.len())
     }
@@ -93,7 +92,6 @@ fn view<'a>(bytes: &'a [u8], endian: Endian) -> Record<'a> {
     Record::new(&bytes[..size], &bytes[size..], Origin::Synthetic, endian).unwrap()
 }
 
-/// A value in one line.
 fn show(value: &Value<'_>) -> String {
     match value {
         Value::Number(n) => n.to_string(),

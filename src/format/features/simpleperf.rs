@@ -46,7 +46,6 @@ pub(super) fn old_files(s: &mut Section<'_>) -> Option<()> {
     .map(drop)
 }
 
-/// Files, with the number of their symbols.
 pub(super) fn files(s: &mut Section<'_>) -> Option<()> {
     s.repeated("files", |s| {
         let size = s.int::<u32>("size")?;

@@ -31,7 +31,6 @@ pub struct StackTables {
     fault: Option<(FaultCode, String)>,
 }
 
-/// A frame in a table.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     value: u64,

@@ -43,7 +43,6 @@ impl Bytes {
     }
 }
 
-/// A value in one line.
 fn show(value: &Value<'_>) -> String {
     match value {
         Value::Number(n) => n.to_string(),
@@ -68,7 +67,6 @@ fn shown(decoded: &Decoded<'_>) -> String {
     show_fields(&decoded.fields) + &codes.collect::<String>()
 }
 
-/// The number of values.
 fn count(fields: &Fields<'_>) -> usize {
     fn one(value: &Value<'_>) -> usize {
         1 + match value {

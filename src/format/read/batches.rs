@@ -40,7 +40,6 @@ impl Progress {
 /// The extent of a batch of a mapped stream, without its bytes.
 #[derive(Clone, Debug)]
 pub struct BatchExtent {
-    /// The number of its stream.
     pub(super) stream: usize,
     /// The start, in bytes from the start of the stream.
     pub(super) start: usize,

@@ -53,7 +53,6 @@ impl Cutter {
         Some(Cutter { stream, layouts: self.layouts.clone(), ..*self })
     }
 
-    /// An empty batch at this offset of the stream.
     pub(super) fn empty_batch(&self, offset: u64) -> Batch {
         Batch {
             bytes: Bytes::default(),

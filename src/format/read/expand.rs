@@ -37,7 +37,6 @@ pub struct Expand<I> {
     endian: Endian,
     streams: BTreeMap<u32, Stream>,
     ready: VecDeque<Batch>,
-    /// The output of the current batch.
     current: Option<Output>,
     expansion_max: u64,
     salvage: bool,
@@ -266,7 +265,6 @@ pub fn expand_alone<'a>(
     Expand::new(DecodeUnits::new(batches).map(opened), endian, mmap_len).salvage(salvage)
 }
 
-/// The hint for a file of `--switch-output`.
 const CHAIN_HINT: &str = "the zstd stream does not begin in this file: if perf record --switch-output wrote it, \
     decompress it together with all earlier files (perfx decompress --chain)";
 

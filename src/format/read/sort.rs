@@ -275,7 +275,6 @@ pub struct Sorter {
     /// Entries, waiting from `next` on; sorted as soon as one of them is ready.
     waiting: Vec<SortEntry>,
     next: usize,
-    /// The earliest time of these.
     earliest: u64,
     /// The runs in temporary files, in the order of creation. All are older than the entries in `waiting`.
     runs: Vec<SortedRun>,
@@ -353,7 +352,6 @@ impl TimelessPlace {
     }
 }
 
-/// The times of a batch.
 struct BatchTimes {
     timeless: bool,
     rounds: Vec<u64>,

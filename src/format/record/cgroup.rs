@@ -3,7 +3,6 @@
 use super::reader::Reader;
 use crate::{Record, RecordType, until_nul};
 
-/// The offset of the path in a CGROUP.
 pub(crate) const CGROUP_PATH: usize = 16;
 
 /// A CGROUP record (include/uapi/linux/perf_event.h, `PERF_RECORD_CGROUP`).

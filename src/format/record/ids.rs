@@ -50,7 +50,6 @@ fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = 
     fields(record, layout).filter(move |(bit, _)| bit & ids != 0).map(|(_, at)| at)
 }
 
-/// The offsets of all ids in a record.
 fn ids_in(record: &Record<'_>, layout: Option<&Layout>) -> Vec<usize> {
     let mut places = record.kind().own_ids().to_vec();
     places.extend(IdIndex::of(record).iter().flat_map(IdIndex::ids_at));

@@ -5,7 +5,6 @@ use super::reader::Reader;
 use crate::value::bytes_of;
 use crate::{Endian, FaultCode, Record, RecordType, until_nul};
 
-/// The offset of the name in a KSYMBOL.
 pub(crate) const KSYMBOL_NAME: usize = 24;
 
 /// A KSYMBOL record (include/uapi/linux/perf_event.h, `PERF_RECORD_KSYMBOL`).

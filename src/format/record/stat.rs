@@ -4,7 +4,6 @@
 use super::reader::Reader;
 use crate::{FaultCode, Layouts};
 
-/// Notes an id that no event has.
 pub(super) fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
     if !layouts.knows(id) {
         d.add_issue(FaultCode::IdUnknown, format!("no event has the id {id}"));

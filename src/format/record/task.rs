@@ -14,7 +14,6 @@ pub const SWITCH_OUT: u16 = 1 << 13;
 /// PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: the task that leaves the CPU could have continued.
 pub const SWITCH_PREEMPT: u16 = 1 << 14;
 
-/// The offset of the name in a COMM.
 pub(crate) const COMM_NAME: usize = 16;
 
 /// A COMM record (include/uapi/linux/perf_event.h, `PERF_RECORD_COMM`).

@@ -222,7 +222,6 @@ impl<'a> Walker<'a> {
         self.at < self.bytes.len()
     }
 
-    /// The error for an incomplete record.
     #[cold]
     fn cut(&self, kind: Option<RecordType>) -> Error {
         let left = self.bytes.len() - self.at;

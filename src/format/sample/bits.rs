@@ -12,7 +12,6 @@ enum Names {
     Number,
     /// One of these; other values are numbers.
     One(&'static [&'static str]),
-    /// Any of these, by bit.
     Any(&'static [(u32, &'static str)]),
 }
 

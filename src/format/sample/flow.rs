@@ -24,7 +24,6 @@ impl FlowFlags {
     pub const TOGGLES_INTERRUPTS: u32 = 1 << 14;
 }
 
-/// The names of combinations.
 const NAMES: [(u32, &str); 14] = [
     (FlowFlags::BRANCH | FlowFlags::CALL, "call"),
     (FlowFlags::BRANCH | FlowFlags::RETURN, "return"),

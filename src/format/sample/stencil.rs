@@ -63,7 +63,6 @@ impl<'a> TemplateFields<'a> {
     }
 }
 
-/// Parts that are lists.
 const LISTS: u64 =
     st::READ | st::CALLCHAIN | st::BRANCH_STACK | st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::AUX;
 

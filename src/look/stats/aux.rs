@@ -107,7 +107,6 @@ struct Held {
 const BUFFERS_MAX: usize = 1 << 14;
 
 impl AuxTally {
-    /// The statistics of one batch.
     pub(crate) fn of(batch: &Batch) -> Result<AuxTally> {
         let mut data = AuxTally::default();
         let kinds = Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUXTRACE, RecordType::AUX]);
@@ -121,7 +120,6 @@ impl AuxTally {
         Ok(data)
     }
 
-    /// Adds a record.
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         match record.kind() {
             RecordType::AUXTRACE_INFO => {

@@ -5,7 +5,6 @@ use perfx_format::OrderKey;
 /// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
     pub(super) start: u64,

@@ -44,7 +44,6 @@ pub struct AddressSpaces {
     spans: Vec<Span>,
     /// By span and time.
     maps: Vec<Map>,
-    /// The slot of each mapping.
     slots: Vec<u32>,
     /// For each slot, the mapping that becomes valid there, if the slot belongs to a mapping.
     mapping_at: Vec<u32>,
@@ -129,7 +128,6 @@ impl AddressSpaces {
         parents
     }
 
-    /// The spans of a space, as a range.
     fn spans_of(&self, key: Key) -> Option<Range<usize>> {
         let at = self.keys.binary_search(&key).ok()?;
         Some(*self.first.get(at)? as usize..*self.first.get(at + 1)? as usize)
@@ -142,7 +140,6 @@ impl AddressSpaces {
         Some((range.start + after.checked_sub(1)?) as u32)
     }
 
-    /// The mappings of a span, as a range.
     fn maps_of(&self, span: usize) -> Range<usize> {
         let end = self.spans.get(span + 1).map_or(self.maps.len(), |next| next.maps as usize);
         self.spans[span].maps as usize..end
@@ -168,7 +165,6 @@ impl AddressSpaces {
         }
     }
 
-    /// Walks one tree.
     fn walk(&mut self, root: usize, children: &Children) {
         let first = self.mapping_at.len() as u32;
         let mut open = vec![self.enter(root, first, children)];

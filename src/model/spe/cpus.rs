@@ -5,7 +5,6 @@ use perfx_format::features::read_str;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::spe_info::SpeCpu;
 
-/// The kinds of CPUs.
 #[derive(Debug)]
 pub(super) struct Cpus {
     pub(super) cpus: Option<Vec<SpeCpu>>,

@@ -110,7 +110,6 @@ impl Buffer {
         buffers
     }
 
-    /// The next record.
     fn next(&mut self, stored: &StoredBytes, counts: &mut SpeCounts) -> Option<SpeRecord> {
         loop {
             let mut packets = Packets::new(&self.data[self.at..], self.base.wrapping_add(self.at as u64));

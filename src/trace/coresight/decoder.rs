@@ -203,7 +203,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         }
     }
 
-    /// Adds an element.
     #[inline(always)]
     fn add(&mut self, element: Element) {
         if self.config.most_speculative == 0 && self.speculation.is_empty() {

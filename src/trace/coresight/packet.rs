@@ -29,7 +29,6 @@ use super::{Config, ContextId};
 use crate::bytes::{Cursor, LONGEST, Trace};
 use crate::image::{Space, Switch};
 
-/// A packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Packet {
     Sync,
@@ -46,7 +45,6 @@ pub(super) enum Packet {
         /// The exception number of the trace unit's architecture.
         number: u16,
     },
-    /// The processor was reset.
     Reset,
     /// The oldest elements that were executed.
     Commit(u32),
@@ -75,7 +73,6 @@ pub(super) enum Packet {
     Discard,
     /// A packet that does not affect the flow.
     Other,
-    /// Not a packet.
     Bad,
     /// The trace ends within a packet.
     Cut,
@@ -132,7 +129,6 @@ pub(super) fn space(
     named.map(Space).or(before)
 }
 
-/// Reads packets.
 #[derive(Clone, Debug)]
 pub(super) struct Packets<'a> {
     cursor: Cursor<'a>,
@@ -151,7 +147,6 @@ enum Broken {
 const ZERO: Address = Address { ip: Some(0), is_thumb: false };
 const LOST: Address = Address { ip: None, is_thumb: false };
 
-/// The number of zeros in an A-Sync.
 const SYNC_ZEROS: u32 = 11;
 const SYNC_END: u8 = 0x80;
 
@@ -205,7 +200,6 @@ impl<'a> Packets<'a> {
         Err(Broken::Bad)
     }
 
-    /// A number of any size.
     fn word(&mut self) -> Result<u32, Broken> {
         self.number(5)
     }
@@ -478,7 +472,6 @@ fn replace_low(last: u64, value: u64, bits: u32) -> u64 {
     last & mask | value & !mask
 }
 
-/// The atoms of a byte.
 #[inline(always)]
 fn atoms(byte: u8) -> Atoms {
     let (bits, count) = match byte {

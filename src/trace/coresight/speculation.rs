@@ -59,7 +59,6 @@ impl Element {
         }
     }
 
-    /// Drops its youngest `count`.
     fn drop_youngest(&mut self, count: u32) {
         match self {
             Element::Atoms(Atoms { count: all, .. }) | Element::Unseen(all) => *all -= count,
@@ -75,9 +74,7 @@ const MOST: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Speculation {
     elements: VecDeque<Element>,
-    /// The sum of their weights.
     weight: u32,
-    /// The number of them that are committed.
     committed: u32,
 }
 
@@ -115,7 +112,6 @@ impl Speculation {
         self.committed = u32::MAX;
     }
 
-    /// The next committed element.
     pub(super) fn next(&mut self) -> Option<Element> {
         if self.committed == 0 {
             return None;

@@ -49,7 +49,6 @@ impl<I: Image> Flow<I> {
         self.set_ip(None);
     }
 
-    /// The current block.
     pub(crate) fn block(&self) -> Option<BlockId> {
         self.is_known().then_some(self.at)
     }

@@ -97,7 +97,6 @@ impl Total {
     }
 }
 
-/// The crystal clock.
 #[derive(Clone, Debug)]
 struct Crystal {
     /// The time when bits 0 to `mtc_period` - 1 of the clock were last 0 before the TMA packet.
@@ -109,7 +108,6 @@ struct Crystal {
     is_complete: bool,
 }
 
-/// Core cycles.
 #[derive(Clone, Debug, Default)]
 struct Cycles {
     /// The time from which they are counted; 0 if unknown. It comes from an MTC or TSC packet after a CYC

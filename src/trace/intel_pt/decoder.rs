@@ -127,7 +127,6 @@ struct Reader<'a, I, S> {
     address_bits: u32,
     /// The FUP packet of the current PSB+.
     psb_ip: Option<u64>,
-    /// The offset of its PSB packet.
     psb_offset: u64,
     /// Without decoding code: the last address in a packet if tracing is on there.
     last_address: Option<u64>,
@@ -151,7 +150,6 @@ struct Flag {
 }
 
 impl Flag {
-    /// The flag at a PSB.
     fn of(past: &Past) -> Flag {
         Flag { now: past.interrupts, next: past.interrupts, end: 0 }
     }
@@ -670,7 +668,6 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
         self.interrupted = bound.interrupted(ip, control);
     }
 
-    /// Reports the events at `ip`.
     fn events(&mut self, bound: Bound, ip: Option<u64>) {
         if bound.sampled {
             self.sample(ip);

@@ -30,7 +30,6 @@
 use super::errata::Errata;
 use crate::bytes::{Cursor, LONGEST, Trace};
 
-/// The PSB packet.
 pub(super) const PSB: [u8; LONGEST] =
     [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
@@ -109,13 +108,11 @@ pub(super) enum Packet {
     TraceStop,
     /// PAD, VMCS, MNT, and unknown modes.
     Other,
-    /// Not a packet.
     Bad,
     /// The trace ends inside a packet.
     Cut,
 }
 
-/// Reads packets.
 #[derive(Clone, Debug)]
 pub(super) struct Packets<'a> {
     cursor: Cursor<'a>,

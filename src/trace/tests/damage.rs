@@ -9,7 +9,6 @@ use crate::recorded::{Buffer, Traced, open};
 struct List {
     branches: Vec<(u64, u64, u64)>,
     faults: Vec<(u64, Reason)>,
-    /// All events.
     events: Vec<Event>,
 }
 

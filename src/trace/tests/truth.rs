@@ -103,7 +103,6 @@ const NAMES: [&str; 27] = [
     "late-psbend", "begun", "lost", "wrong-target", "skd022", "skz84",
 ];
 
-/// The recording with the truth of this one.
 fn truth_of(name: &str) -> &str {
     match name {
         "old-psb" | "bdm70" | "late-psbend" | "begun" => "switch",

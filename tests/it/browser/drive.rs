@@ -27,7 +27,6 @@ const COMMANDS: [(&str, &str); 7] = [
     ("/window/rect", "WebDriver:SetWindowRect"),
 ];
 
-/// A browser with one window.
 pub(super) struct Browser {
     driver: Box<dyn Driver>,
     /// The pages that were opened since [`Browser::check_silent`].
@@ -38,7 +37,6 @@ trait Driver {
     /// Posts a command by its WebDriver path.
     fn post(&self, path: &str, body: &Json) -> Json;
 
-    /// Opens a page.
     fn open(&self, path: &Path) {
         self.post("/url", &json!({ "url": address(path) }));
     }

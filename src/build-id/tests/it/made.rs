@@ -29,7 +29,6 @@ pub(crate) fn shapes() -> impl Iterator<Item = Shape> {
     })
 }
 
-/// Bytes, appended number by number.
 struct Bytes {
     shape: Shape,
     bytes: Vec<u8>,
@@ -59,7 +58,6 @@ impl Bytes {
     }
 }
 
-/// One note with padded parts.
 pub(crate) fn note(shape: Shape, name: &[u8], kind: u32, desc: &[u8], padding: usize) -> Vec<u8> {
     let mut note = Bytes { shape, bytes: Vec::new() };
     note.word(name.len() as u64).word(desc.len() as u64).word(kind.into());
