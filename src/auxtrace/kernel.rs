@@ -17,7 +17,7 @@ pub struct KernelText {
     pub path: PathBuf,
     /// The build-id of the kernel, if it is known.
     pub id: Option<BuildId>,
-    /// The DSO of the code; `None` if that is not known here.
+    /// The architecture of the code; `None` if that is not known here.
     pub arch: Option<Arch>,
     /// The distance from an address to that in the file; wraps.
     pub shift: u64,

@@ -1,10 +1,11 @@
-//! Lists the packets in AUXTRACE records and samples as text, in the words of perf (Intel PT) and OpenCSD (CoreSight).
+//! Lists the packets in AUXTRACE records and samples as text, in the words of perf (Intel PT, Arm SPE) and OpenCSD
+//! (CoreSight).
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
 use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
-use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type as st};
+use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type as st, spe};
 use perfx_trace::{Trace, coresight, intel_pt};
 
 use crate::coresight::{TraceUnit, Written};
@@ -14,6 +15,7 @@ use crate::sampled::trace_in_sample;
 #[derive(Debug, Default)]
 pub struct Listing {
     is_pt: bool,
+    is_spe: bool,
     /// Records that configure trace units, and the units built from them so far.
     written: Written,
     units: Option<BTreeMap<u8, TraceUnit>>,
@@ -35,7 +37,7 @@ struct Last {
 pub struct ListedPacket<'a> {
     /// Its offset in the data of the record.
     pub offset: u64,
-    /// The bytes of a packet of Intel PT. Those of CoreSight are not contiguous.
+    /// The bytes of a packet of Intel PT or Arm SPE. Those of CoreSight are not contiguous.
     pub bytes: Option<&'a [u8]>,
     /// The id of the trace unit of CoreSight.
     pub id: Option<u8>,
@@ -55,6 +57,9 @@ pub fn trace_of<'r>(record: &Record<'r>, layouts: &Layouts) -> Option<&'r [u8]> 
     }
 }
 
+/// The most bytes of a packet of Arm SPE that are shown as one.
+const LONGEST_SPE: usize = 16;
+
 impl Listing {
     /// The kinds of records that [`Listing::see`] wants.
     pub const KINDS: Kinds =
@@ -71,7 +76,9 @@ impl Listing {
             self.of_thread.insert(tid, last);
             return;
         }
-        self.is_pt |= AuxtraceInfo::of(record) == Some(AuxtraceInfo::INTEL_PT);
+        let info = AuxtraceInfo::of(record);
+        self.is_pt |= info == Some(AuxtraceInfo::INTEL_PT);
+        self.is_spe |= info == Some(AuxtraceInfo::ARM_SPE);
         self.written.add(record, layout);
         // Found when they are needed: very many records may tell of them.
         self.units = None;
@@ -98,6 +105,18 @@ impl Listing {
             return Ok(true);
         }
         let Some(chunk) = Auxtrace::of(record) else { return Ok(false) };
+        if self.is_spe {
+            let (mut packets, mut start) = (spe::Packets::new(data, chunk.offset), 0);
+            while let Some(packet) = packets.next() {
+                // Long padding is several, as in perf.
+                for bytes in data[start..packets.position()].chunks(LONGEST_SPE) {
+                    let text = packet.text(bytes[0]);
+                    each(ListedPacket { offset: start as u64, bytes: Some(bytes), id: None, text })?;
+                    start += bytes.len();
+                }
+            }
+            return Ok(true);
+        }
         let units = &*self.units.get_or_insert_with(|| self.written.known_units().unwrap_or_default());
         if units.is_empty() {
             return Ok(false);

@@ -61,7 +61,7 @@ pub(crate) struct Dump {
     /// Show COMPRESSED records themselves instead of the records they hold
     #[arg(long)]
     stored: bool,
-    /// Show the packets of hardware traces: Intel PT, and ETMv4 and ETE of CoreSight
+    /// Show the packets of hardware traces: Intel PT, Arm SPE, and ETMv4 and ETE of CoreSight
     #[arg(long)]
     aux: bool,
     #[command(flatten)]

@@ -19,6 +19,8 @@
 //! | h & fc = 20, 00 | alignment: padding up to a multiple of 2 << (bits 0-1 of the first byte) |
 //! | h & fc = 20, other | counter or address; bits 0-1 of the first byte are bits 3-4 of its number |
 
+mod show;
+
 use std::ops::Range;
 
 use crate::Endian;

@@ -121,6 +121,26 @@ fn a_call_is_no_access_to_memory() {
     assert_eq!((memory.len(), others.len()), (60, 120), "the fault of perf 7.3 is gone");
 }
 
+/// Except for operations without a meaning, where perf 7.3 repeats the words of the packet before, and for what an event
+/// is called whose meaning the CPU defines.
+#[test]
+fn dump_lists_the_packets_of_arm_spe_that_perf_lists() {
+    for perf in perfs(&["perf-new"]) {
+        for name in ["spe-be", "spe-calls", "spe-damaged", "spe-operations", "spe-v2"] {
+            let theirs = perf.run(Stdin::Null, args!["script", "-f", "-D", "-i", crafted(name)]).stdout;
+            let theirs = String::from_utf8_lossy(&theirs).into_owned();
+            let is_packet = |line: &&str| line.starts_with(".  0") && line.find(':') == Some(11);
+            let is_own = |line: &&str| line.ends_with(" OTHER") || line.contains(" EV ");
+            let theirs: Vec<_> = theirs.lines().filter(is_packet).map(|line| line[1..].to_owned()).collect();
+            let ours = perfx(args!["dump", "--kind", "AUXTRACE", "--aux", crafted(name)]).text();
+            let ours: Vec<_> = ours.lines().filter(|line| line.starts_with("  0")).collect();
+            assert!(theirs.len() > 50 && theirs.len() == ours.len(), "{name}");
+            let compared = theirs.iter().zip(ours).filter(|(_, ours)| !is_own(ours));
+            compared.for_each(|(theirs, ours)| assert_eq!(theirs, ours, "{name}"));
+        }
+    }
+}
+
 /// perf script makes them, too; of traces of code it makes calls.
 #[test]
 fn view_shows_the_samples_of_instructions_of_arm_spe_without_letters() {

@@ -17,7 +17,7 @@ use crate::args::Format;
 pub(crate) struct PacketEntry<'r> {
     /// Its offset in the data of the record
     offset: Hex,
-    /// Its bytes, and PAD packets behind it up to 8 bytes; only of Intel PT
+    /// Its bytes, and of Intel PT PAD packets after it up to 8 bytes; not of CoreSight
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
     raw: Option<HexDigits<'r>>,
@@ -25,7 +25,7 @@ pub(crate) struct PacketEntry<'r> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8")]
     trace_id: Option<u8>,
-    /// In the words of perf (Intel PT) or OpenCSD (CoreSight)
+    /// In the words of perf (Intel PT, Arm SPE) or OpenCSD (CoreSight)
     packet: String,
 }
 
@@ -93,7 +93,7 @@ impl Packets {
         if self.unknown > 0 {
             let records = counted(self.unknown, "record", "records");
             let what = format!(
-                "--aux shows the packets of Intel PT, ETMv4 and ETE; {records} have other traces, or none that an \
+                "--aux shows the packets of Intel PT, Arm SPE, ETMv4 and ETE; {records} have other traces, or none that an \
                  AUXTRACE_INFO record in front of them describes"
             );
             report.say(Level::Warning, what);
