@@ -74,6 +74,11 @@ impl FormatArgs {
         if self.json { Format::Json } else { self.format }
     }
 
+    /// Prints a list.
+    pub(crate) fn printer<E>(self) -> Printer<E> {
+        Printer { format: self.format(), entries: Vec::new() }
+    }
+
     /// Prints a result that is one JSON document; in ndjson that is one line.
     pub(crate) fn print<T: Serialize>(
         self,
@@ -85,8 +90,44 @@ impl FormatArgs {
             Format::Json => json_document(&document())?,
             Format::Ndjson => json_line(&document())?,
         };
-        stdout().write_all(shown.as_bytes()).context("standard output")
+        print(&shown)
     }
+}
+
+/// Prints entries as they are found: as text, as lines of NDJSON, or in the end all of them as one JSON document.
+pub(crate) struct Printer<E> {
+    format: Format,
+    entries: Vec<E>,
+}
+
+impl<E> Printer<E> {
+    pub(crate) fn print<T: Serialize>(
+        &mut self,
+        entry: E,
+        text: impl FnOnce(&E) -> String,
+        line: impl FnOnce(E) -> T,
+    ) -> Result<()> {
+        let shown = match self.format {
+            Format::Text => text(&entry),
+            Format::Ndjson => json_line(&line(entry))?,
+            Format::Json => {
+                self.entries.push(entry);
+                return Ok(());
+            }
+        };
+        print(&shown)
+    }
+
+    pub(crate) fn end<T: Serialize>(self, document: impl FnOnce(Vec<E>) -> T) -> Result<()> {
+        if self.format == Format::Json {
+            print(&json_document(&document(self.entries))?)?;
+        }
+        Ok(())
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    stdout().write_all(text.as_bytes()).context("standard output")
 }
 
 /// A JSON document, indented.

@@ -407,7 +407,7 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
     if given == "-" {
         let what =
             "for the recording on standard input, type perfx overview -, or another command before the -";
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        suggest(&mut error, &what);
         return error;
     }
     let export = command.find_subcommand("export").filter(|_| args.iter().any(|arg| arg == "export"));
@@ -415,12 +415,12 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
     if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
         let format = format.map_or("FORMAT".into(), |format| format.to_string_lossy());
         let what = format!("the format comes before the recording: perfx export {format} {given}");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        suggest(&mut error, &what);
         return error;
     }
     if let Some((_, what)) = INSTEAD.iter().find(|(name, _)| *name == given) {
         error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*what).into()]));
+        suggest(&mut error, what);
         return error;
     }
     if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
@@ -433,7 +433,7 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
     if given.contains(['.', '/']) {
         let what =
             format!("there is no file {given}; the name of a recording that exists is enough to show it");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        suggest(&mut error, &what);
     }
     if PERF_COMMANDS.contains(&&given[..]) {
         let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
@@ -441,9 +441,13 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
         } else {
             format!("use perf {given}: it reads every recording that perfx writes")
         };
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        suggest(&mut error, &what);
     }
     error
+}
+
+fn suggest(error: &mut clap::Error, what: &str) {
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.to_owned().into()]));
 }
 
 /// Adds a tip to the error for `perfx list FILE functions`.
@@ -457,7 +461,7 @@ fn with_order_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
         let kind = kinds.iter().find(|kind| args.iter().any(|arg| arg == &***kind));
         let kind = kind.map_or("WHAT", String::as_str);
         let what = format!("what to list comes before the recording: perfx list {kind} {given}");
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![what.into()]));
+        suggest(&mut error, &what);
     }
     error
 }
@@ -492,7 +496,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     } else {
         return error;
     };
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    suggest(&mut error, &tip);
     error
 }
 

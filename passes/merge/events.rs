@@ -9,7 +9,7 @@ use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
 use perfx_format::{
     Endian, Event, Feature, sample_type as st, set_attr_flag, set_event, set_sample_type, shorten_attr,
 };
-use perfx_pipeline::Session;
+use perfx_pipeline::{Level, Session};
 
 use super::placed::Placed;
 use super::translate::NewId;
@@ -97,12 +97,22 @@ fn guest_name(name: &[u8]) -> Vec<u8> {
     new
 }
 
+/// Adds the guests' events, with their names.
+pub(crate) fn add_events(session: &mut Session, guests: &[(&Recording, &[Event])], events: Vec<Event>) {
+    match event_desc(session, guests, &events) {
+        Some(section) => session.set_feature(Feature::EVENT_DESC, section),
+        None if session.feature(Feature::EVENT_DESC).is_some() => {
+            let what = "feature EVENT_DESC is damaged, so names of events can't be added to it";
+            session.report.say(Level::Loss, what);
+            session.clear_feature(Feature::EVENT_DESC);
+        }
+        None => {}
+    }
+    session.events = events;
+}
+
 /// Feature EVENT_DESC with the guests' events after the host's; `None` if the host has none.
-pub(crate) fn event_desc(
-    session: &Session,
-    guests: &[(&Recording, &[Event])],
-    events: &[Event],
-) -> Option<Vec<u8>> {
+fn event_desc(session: &Session, guests: &[(&Recording, &[Event])], events: &[Event]) -> Option<Vec<u8>> {
     let endian = session.endian;
     let section = session.feature(Feature::EVENT_DESC)?;
     let host = read_event_desc(section, endian)?;

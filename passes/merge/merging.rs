@@ -11,7 +11,7 @@ use perfx_model::address_space::Machine;
 use perfx_pipeline::{Emit, Interest, Level, Place, Prescan, Prescanned, Result, Rewrite, Session, counted};
 
 use super::clock::Clock;
-use super::events::{event_desc, translation};
+use super::events::{add_events, translation};
 use super::guest::Guest;
 use super::judged::{Judged, PARTS};
 use super::machines::Machines;
@@ -129,31 +129,14 @@ impl Merging {
             merged.push(ActiveGuest { guest: placed.guest, translator, sorted, judged, times });
         }
         let guests = merged.iter().zip(&added).map(|(way, events)| (&way.guest.recording, &events[..]));
-        match event_desc(session, &guests.collect::<Vec<_>>(), &events) {
-            Some(section) => session.set_feature(Feature::EVENT_DESC, section),
-            None if session.feature(Feature::EVENT_DESC).is_some() => {
-                session.report.say(
-                    Level::Loss,
-                    "feature EVENT_DESC is damaged, so names of events can't be added to it",
-                );
-                session.clear_feature(Feature::EVENT_DESC);
-            }
-            None => {}
-        }
-        session.events = events;
+        let guests: Vec<_> = guests.collect();
+        add_events(session, &guests, events);
         session.add_build_ids(&build_ids);
         if session.feature(Feature::BUILD_ID).is_some() {
             // The feature hides the ids in MMAP2 records.
             session.add_build_ids(&mapped_ids);
         }
-        // Unknown times stay unknown.
-        let section =
-            session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        let known = section.and_then(|section| section.times());
-        if let (Some((first_ns, last_ns)), Some((first, last))) = (known, span) {
-            let wider = SampleTime { first_ns: first_ns.min(first), last_ns: last_ns.max(last) };
-            session.set_feature(Feature::SAMPLE_TIME, wider.write(endian));
-        }
+        widen_sample_time(session, span);
         Ok(Merging {
             endian,
             guests: merged,
@@ -223,6 +206,16 @@ impl Merging {
             put += bytes.len();
         }
         Ok(true)
+    }
+}
+
+/// Adds the times of the guests' samples to feature SAMPLE_TIME. Unknown times stay unknown.
+fn widen_sample_time(session: &mut Session, span: Option<(u64, u64)>) {
+    let section = session.feature(Feature::SAMPLE_TIME);
+    let known = section.and_then(|section| SampleTime::read(section, session.endian)?.times());
+    if let (Some((first_ns, last_ns)), Some((first, last))) = (known, span) {
+        let wider = SampleTime { first_ns: first_ns.min(first), last_ns: last_ns.max(last) };
+        session.set_feature(Feature::SAMPLE_TIME, wider.write(session.endian));
     }
 }
 

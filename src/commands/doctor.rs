@@ -23,8 +23,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
 
 use self::code::{MissingCode, missing};
-use crate::args::{Format, FormatArgs, ThreadArgs, json_document, json_line};
-use crate::io::output::stdout;
+use crate::args::{FormatArgs, ThreadArgs};
 use crate::io::source::{InputsArgs, Source};
 use crate::io::streams::stderr;
 use crate::term::progress::Bar;
@@ -200,15 +199,13 @@ struct PlaceEntry {
 
 impl Doctor {
     pub(crate) fn run(&self) -> Result<u8> {
-        let format = self.format.format();
         if self.list {
-            stdout().write_all(list(format)?.as_bytes())?;
-            return Ok(0);
+            return self.list();
         }
         if let Some(reader) = self.reader.as_deref().and_then(Reader::named) {
             return self.examine_for(reader);
         }
-        let (mut worst, mut files) = (Verdict::Sound, Vec::new());
+        let (mut worst, mut files) = (Verdict::Sound, self.format.printer());
         let ids = self.search.clone().options()?;
         let failed = self.each(
             |source| self.examine(source, &ids),
@@ -217,31 +214,33 @@ impl Doctor {
                 if self.quiet && diagnosis.verdict == Verdict::Sound {
                     return Ok(());
                 }
-                if format == Format::Text {
-                    let text = text(&diagnosis, self.verbose) + &missing_text(&missing_code);
-                    return Ok(stdout().write_all(text.as_bytes())?);
-                }
                 let entry = FileEntry { missing_code, ..FileEntry::of(&diagnosis) };
-                match format {
-                    Format::Ndjson => {
-                        let line = Output::new(Printed::DoctorFile(entry));
-                        stdout().write_all(json_line(&line)?.as_bytes())?;
-                    }
-                    _ => files.push(entry),
-                }
-                Ok(())
+                let text =
+                    |entry: &FileEntry| text(&diagnosis, self.verbose) + &missing_text(&entry.missing_code);
+                files.print(entry, text, |entry| Output::new(Printed::DoctorFile(entry)))
             },
         )?;
-        if format == Format::Json {
-            let document = Output::new(Printed::Doctor { files });
-            stdout().write_all(json_document(&document)?.as_bytes())?;
-        }
+        files.end(|files| Output::new(Printed::Doctor { files }))?;
         Ok(match worst {
             _ if failed => 1,
             Verdict::Sound => 0,
             Verdict::Suspect => 3,
             Verdict::Unreadable => 1,
         })
+    }
+
+    /// Lists the codes.
+    fn list(&self) -> Result<u8> {
+        let mut codes = self.format.printer();
+        for code in CODES {
+            let text = |_: &CodeEntry| {
+                let first = format!("{} ({}): {}\n", code.code, severity(code.kind), code.about);
+                first + &consequences(code)
+            };
+            codes.print(CodeEntry::of(code), text, |code| Output::new(Printed::DoctorCode(code)))?;
+        }
+        codes.end(|codes| Output::new(Printed::DoctorCodes { codes }))?;
+        Ok(0)
     }
 
     /// Reads each input, and passes the result to `say`. One that can't be read is reported, and does not stop the
@@ -266,8 +265,7 @@ impl Doctor {
 
     /// Lists what a reader refuses or misreads.
     fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
-        let format = self.format.format();
-        let (mut refuses, mut files) = (false, Vec::new());
+        let (mut refuses, mut files) = (false, self.format.printer());
         let read = |source: &Source| {
             let mut recording = source.open_rereadable()?;
             let threads = self.threads.count(&recording);
@@ -280,19 +278,9 @@ impl Doctor {
                 return Ok(());
             }
             let entry = ReaderEntry::of(&name, reader, obstacles);
-            match format {
-                Format::Text => stdout().write_all(entry.text().as_bytes())?,
-                Format::Json => files.push(entry),
-                Format::Ndjson => {
-                    let line = Output::new(Printed::DoctorForFile(entry));
-                    stdout().write_all(json_line(&line)?.as_bytes())?;
-                }
-            }
-            Ok(())
+            files.print(entry, ReaderEntry::text, |entry| Output::new(Printed::DoctorForFile(entry)))
         })?;
-        if format == Format::Json {
-            stdout().write_all(json_document(&Output::new(Printed::DoctorFor { files }))?.as_bytes())?;
-        }
+        files.end(|files| Output::new(Printed::DoctorFor { files }))?;
         Ok(match (failed, refuses) {
             (true, _) => 1,
             (_, true) => 3,
@@ -472,20 +460,5 @@ impl CodeEntry {
             perf_73: Reacts(code.perf_73),
             repair: code.repair,
         }
-    }
-}
-
-fn list(format: Format) -> Result<String> {
-    let codes = CODES.iter().map(CodeEntry::of);
-    match format {
-        Format::Text => {
-            let line = |code: &Code| {
-                let first = format!("{} ({}): {}\n", code.code, severity(code.kind), code.about);
-                first + &consequences(code)
-            };
-            Ok(CODES.iter().map(line).collect())
-        }
-        Format::Json => json_document(&Output::new(Printed::DoctorCodes { codes: codes.collect() })),
-        Format::Ndjson => codes.map(|code| json_line(&Output::new(Printed::DoctorCode(code)))).collect(),
     }
 }

@@ -550,11 +550,9 @@ impl Records {
         // Writing to memory cannot fail.
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
-            #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
-            let _ = push_json(text, &entry, false);
+            push_json(text, &entry, false).ok();
         } else {
-            #[expect(clippy::let_underscore_must_use, reason = "writing to memory cannot fail")]
-            let _ = push_json(text, &Output::new(Printed::Record(entry)), false);
+            push_json(text, &Output::new(Printed::Record(entry)), false).ok();
             text.push(b'\n');
         }
         if !self.listed.is_empty() && trace_of(record, &batch.layouts).is_some() {

@@ -7,13 +7,14 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use perfx_export::list::{self, Listing, list};
 use perfx_export::{Counted, ShownEvent};
+use perfx_filter::SelectArgs;
 use perfx_look::json::{Document, Text};
 use perfx_look::render;
 use perfx_pipeline::Report;
 
 use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{ChosenArgs, each_recording};
+use crate::commands::export::input::{StackArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
@@ -46,8 +47,8 @@ pub(crate) struct List {
     inputs: InputsArgs,
     #[command(flatten, next_help_heading = "Functions and stacks")]
     rank: RankArgs,
-    #[command(flatten)]
-    chosen: ChosenArgs,
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
     #[command(flatten, next_help_heading = "Options")]
     read: ReadArgs,
 }
@@ -84,9 +85,10 @@ pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ran
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
+        let stacks = StackArgs::of(&self.select, self.read);
         let what = match self.what {
-            What::Functions => return self.rank.functions(&self.inputs, &self.chosen, self.read),
-            What::Stacks => return self.rank.stacks(&self.inputs, &self.chosen, self.read),
+            What::Functions => return self.rank.functions(&self.inputs, &stacks, self.read.format),
+            What::Stacks => return self.rank.stacks(&self.inputs, &stacks, self.read.format),
             What::Events => list::What::Events,
             What::Dsos => list::What::Dsos,
             What::BuildIds => list::What::BuildIds,
@@ -97,8 +99,8 @@ impl List {
             What::Mappings => list::What::Mappings,
         };
         self.rank.refuse_all()?;
-        let filter = self.chosen.filter()?;
-        if self.chosen.searches() && !filter.chooses_functions() {
+        let filter = stacks.filter()?;
+        if self.select.searches() && !filter.chooses_functions() {
             bail!(Usage(
                 "options that search for symbols are for functions and stacks, or go with --symbol".into()
             ));

@@ -56,7 +56,7 @@ impl Overview {
         let mut recording = self.stacks.applied(source.open_indexed()?, &mut report)?;
         let facts = headings(&mut recording);
         // What is said here is said again when the stacks are read.
-        let threads = self.stacks.threads(&recording);
+        let threads = self.stacks.threads.count(&recording);
         let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         let all = Arc::default();

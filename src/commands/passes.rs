@@ -1,6 +1,6 @@
 //! `perfx passes` lists the passes for `perfx run -p`, with what each one does and needs.
 
-use std::io::{Cursor, Write as _};
+use std::io::Cursor;
 use std::slice;
 
 use anyhow::Result;
@@ -14,8 +14,7 @@ use perfx_pipeline::{Job, Needs};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::args::{Format, FormatArgs, json_document, json_line};
-use crate::io::output::stdout;
+use crate::args::FormatArgs;
 use crate::io::source::temp_files;
 use crate::term::report::heading;
 
@@ -97,22 +96,13 @@ struct PassOption {
 
 impl Passes {
     pub(crate) fn run(&self, registry: &[PassSpec]) -> Result<u8> {
-        let mut text = String::new();
-        let mut passes = Vec::new();
+        let mut passes = self.format.printer();
         for entry in registry {
             let needs = needs(entry)?;
-            match self.format.format() {
-                Format::Text => text += &as_text(entry, &needs),
-                Format::Json => passes.push(PassEntry::of(entry, &needs)),
-                Format::Ndjson => {
-                    text += &json_line(&Output::new(Printed::Pass(PassEntry::of(entry, &needs))))?
-                }
-            }
+            let text = |_: &PassEntry| as_text(entry, &needs);
+            passes.print(PassEntry::of(entry, &needs), text, |pass| Output::new(Printed::Pass(pass)))?;
         }
-        if self.format.format() == Format::Json {
-            text = json_document(&Output::new(Printed::Passes { passes }))?;
-        }
-        stdout().write_all(text.as_bytes())?;
+        passes.end(|passes| Output::new(Printed::Passes { passes }))?;
         Ok(0)
     }
 }

@@ -40,14 +40,7 @@ pub(crate) struct Reindex {
 
 impl Reindex {
     pub(crate) fn run(&self) -> Result<u8> {
-        self.write.each(&self.more, |write| {
-            if write.in_place
-                && let Some(code) = write.rewrite_features_in_place(self.passes())?
-            {
-                return Ok(code);
-            }
-            write.transform("reindex", self.passes())
-        })
+        self.write.each(&self.more, |write| write.transform_features("reindex", || self.passes()))
     }
 
     fn passes(&self) -> Vec<Box<dyn Pass>> {

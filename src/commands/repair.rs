@@ -31,13 +31,6 @@ pub(crate) struct Repair {
 impl Repair {
     pub(crate) fn run(&self) -> Result<u8> {
         let passes = || -> Vec<Box<dyn Pass>> { vec![Box::new(RepairPass::new(&self.options.fault))] };
-        self.write.each(&self.more, |write| {
-            if write.in_place
-                && let Some(code) = write.rewrite_features_in_place(passes())?
-            {
-                return Ok(code);
-            }
-            write.transform("repair", passes())
-        })
+        self.write.each(&self.more, |write| write.transform_features("repair", passes))
     }
 }

@@ -130,7 +130,7 @@ impl View {
             let presence = Presence::of(&mut recording)?;
             ensure!(presence.is_any(), "{}: it has no hardware trace", recording.name);
         }
-        let threads = self.stacks.threads(&recording);
+        let threads = self.stacks.threads.count(&recording);
         // The recording itself is consumed, and its trace is not decoded.
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
         let Traced { recording, decoded, job, losses } = match letters {

@@ -2,17 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use perfx_format::Bytes;
 use perfx_format::read::{Index, Recording};
-use perfx_look::render::printable;
 use rustix::process::geteuid;
 
-use crate::io::streams::stderr;
+use crate::term::report::tell;
 
 /// The path of a recording's index.
 pub(crate) fn index_path(recording: &Path) -> PathBuf {
@@ -32,11 +31,7 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
             let renews =
                 is_replaceable(&place).then(|| format!("; perfx index {} renews it", path.display()));
             let what = format!("{} is not used: {why}{}", place.display(), renews.unwrap_or_default());
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "without standard error, nobody reads the warning"
-            )]
-            let _ = writeln!(stderr(), "perfx: {}", printable(&what));
+            tell(&what);
         }
     }
 }

@@ -135,12 +135,9 @@ impl<T> Drop for Unfinished<T> {
 /// of a silent death.
 pub(crate) fn survive_file_size_limit() {
     static ONCE: Once = Once::new();
-    #[expect(
-        clippy::let_underscore_must_use,
-        reason = "without the handler, the process is killed as any other"
-    )]
     ONCE.call_once(|| {
-        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+        // Without the handler, the process is killed as any other.
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
     });
 }
 
@@ -222,11 +219,8 @@ pub(crate) fn watch() {
                     printable(name)
                 );
                 // Not through std's stream, which the faulting thread may have locked.
-                #[expect(
-                    clippy::let_underscore_must_use,
-                    reason = "if standard error is closed, the message is lost"
-                )]
-                let _ = rustix::io::write(io::stderr(), what.as_bytes());
+                // If standard error is closed, the message is lost.
+                rustix::io::write(io::stderr(), what.as_bytes()).ok();
             }
             // The faulting thread may also hold this lock, and then never releases it.
             let unfinished = if signal == SIGBUS { lock_soon() } else { Some(lock()) };
@@ -234,21 +228,15 @@ pub(crate) fn watch() {
             if !shrunk.is_empty() {
                 exit(1);
             }
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "if the process survives, there is nothing else to do"
-            )]
-            let _ = emulate_default_handler(signal);
+            // If the process survives, there is nothing else to do.
+            emulate_default_handler(signal).ok();
         });
         // Without this thread, a SIGBUS would repeat for ever. Without the signals, temporary files may stay,
         // which is not a reason to refuse the output.
         if spawned.is_ok() {
             reset_bus_signal();
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "without the signals, only temporary files may stay"
-            )]
-            let _ = Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals));
+            // Without the signals, only temporary files may stay.
+            Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals)).ok();
         }
     });
 }
@@ -323,8 +311,8 @@ fn remove(path: &Path) {
 /// Handles a closed pipe in the middle of a recording: ends as Unix filters do, by the signal, so that the
 /// incomplete recording is not mistaken for a whole one.
 pub(crate) fn die_of_closed_pipe() -> u8 {
-    #[expect(clippy::let_underscore_must_use, reason = "if the process survives, its exit code is 1")]
-    let _ = emulate_default_handler(SIGPIPE);
+    // If the process survives, its exit code is 1.
+    emulate_default_handler(SIGPIPE).ok();
     1
 }
 

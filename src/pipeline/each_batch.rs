@@ -8,6 +8,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
+use crate::damage::Damage;
 use crate::error::{Context as _, Result};
 use crate::ordered::{ordered, started};
 use crate::speculate::{self, Open};
@@ -44,13 +45,13 @@ pub(crate) struct Reading {
     pub(crate) threads: usize,
     /// True to replace COMPRESSED records with their contents.
     pub(crate) open: bool,
-    /// True to drop and report data that cannot be decompressed; otherwise it is an error.
-    pub(crate) salvage: bool,
+    /// The damage to go on after; data that cannot be decompressed is dropped and reported, or an error.
+    pub(crate) damage: Damage,
 }
 
 impl Reading {
     fn open(self) -> Open<'static> {
-        if self.open { Open::Yes { salvage: self.salvage, stored: None } } else { Open::No }
+        if self.open { Open::Yes { salvage: self.damage == Damage::Salvage, stored: None } } else { Open::No }
     }
 }
 

@@ -35,11 +35,8 @@ impl Hidden {
             Some(at_work) => at_work,
             none => none.insert(start(self.endian, self.mmap_len)?),
         };
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "a closed channel means that something was found, which is reported at the end"
-        )]
-        let _ = sender.send(batch.clone());
+        // A closed channel means that something was found, which is reported at the end.
+        sender.send(batch.clone()).ok();
         Ok(())
     }
 

@@ -161,11 +161,7 @@ impl Job {
         for batch in recording.head() {
             session.report.read.add(batch);
         }
-        let reading = Reading {
-            threads: schedule.threads,
-            open: schedule.expand,
-            salvage: schedule.damage == Damage::Salvage,
-        };
+        let reading = Reading { threads: schedule.threads, open: schedule.expand, damage: schedule.damage };
         // Surveys read the contents of compressed records, even if the rewrite does not expand them.
         let opened = Reading { open: true, ..reading };
         let stages = survey_all(recording, self.passes, schedule, opened, &mut session)?;
@@ -181,7 +177,7 @@ impl Job {
             strip: !to_file && !from_pipe,
         };
         let mut writer = Writer::new(&mut output, recording, &mut session)?;
-        write_records(recording, &mut chain, (reading, schedule.damage), needs, &mut session, &mut writer)?;
+        write_records(recording, &mut chain, reading, needs, &mut session, &mut writer)?;
         session.add_late_build_ids();
         if needs.absorb && writer.kinds.contains(RecordType::STAT_CONFIG) {
             set_stat(&mut session);

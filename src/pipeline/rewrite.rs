@@ -25,11 +25,12 @@ use crate::writer::Writer;
 pub(crate) fn write_records(
     recording: &mut Recording,
     chain: &mut [Rewriting],
-    (reading, damage): (Reading, Damage),
+    reading: Reading,
     needs: OutputNeeds,
     session: &mut Session,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
+    let damage = reading.damage;
     let done_before = session.report.read.bytes;
     let pipe = recording.form == Form::Pipe;
     // If header records have a meaning in the input or the output, all must be seen.

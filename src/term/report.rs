@@ -91,11 +91,8 @@ impl VerbosityArgs {
         };
         let mut text = String::new();
         add_lines(report, most, &mut text);
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "if standard error is closed, the message is lost"
-        )]
-        let _ = stderr().write_all(text.as_bytes());
+        // If standard error is closed, the report is lost.
+        stderr().write_all(text.as_bytes()).ok();
         if report.is_suspect() { 3 } else { 0 }
     }
 }
@@ -133,13 +130,16 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
+/// Prints a message while a command runs. If standard error is closed, it is lost; `eprintln!` would panic.
+pub(crate) fn tell(what: &str) {
+    writeln!(stderr(), "perfx: {}", printable(what)).ok();
+}
+
 /// Reports a failure.
 pub(crate) fn tell_failure(error: &anyhow::Error) {
-    // Not `eprintln!`, which panics if standard error is closed.
     let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };
-    #[expect(clippy::let_underscore_must_use, reason = "if standard error is closed, the message is lost")]
-    let _ = writeln!(stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}");
+    writeln!(stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}").ok();
 }
 
 /// The hint for a recording that ends too early or is damaged; errors of `recover` itself have none.

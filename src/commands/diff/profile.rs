@@ -7,11 +7,12 @@ use clap::Args;
 use perfx_export::changes::{Change, ChangeOptions, Noise, ProfileDiff, Run, compare};
 use perfx_export::folded::Count;
 use perfx_export::{Grouping, NamedStacks, ShownEvent};
+use perfx_filter::SelectArgs;
 use perfx_look::render::readable;
 use perfx_pipeline::{Level, Report, counted};
 
 use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{ChosenArgs, Collected, each_recording, say_read};
+use crate::commands::export::input::{Collected, StackArgs, each_recording, filter_of, say_read};
 use crate::commands::list::percentage;
 use crate::io::source::{InputsArgs, Source, refuse_twice};
 use crate::term::units::{count, duration, fitted};
@@ -41,14 +42,16 @@ pub(super) struct ProfileArgs {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(long, requires = "profile")]
     no_inline: bool,
-    #[command(flatten)]
-    chosen: ChosenArgs,
+    #[command(flatten, next_help_heading = "Samples")]
+    select: SelectArgs,
 }
 
 impl ProfileArgs {
     /// Refuses options that have no effect.
     pub(super) fn check(&self) -> Result<()> {
-        if !self.profile && self.chosen.is_given() {
+        let is_given =
+            || self.select.searches() || filter_of(&self.select).map_or(true, |filter| !filter.is_empty());
+        if !self.profile && is_given() {
             bail!(Usage("options that select samples or search for symbols need --profile".into()));
         }
         Ok(())
@@ -73,15 +76,15 @@ impl ProfileArgs {
 
     /// Compares the first `split` recordings with the others.
     fn compare(&self, sources: &[Source], split: usize, read: ReadArgs) -> Result<(ProfileDiff, Report)> {
-        let ids = self.chosen.ids()?;
+        let options = StackArgs::of(&self.select, read);
+        let ids = options.ids()?;
         let mut report = Report::default();
         let mut named = NamedStacks::new(sources.len());
         let mut runs: Vec<Run> = Vec::new();
         let mut shown = ShownEvent::default();
         let grouping = Grouping { comm: true, ..Grouping::default() };
         each_recording(sources, &mut report, |recording, said| {
-            let threads = (read.threads.count(&recording), read.verbosity);
-            let mut collected = self.chosen.collect(recording, &ids, grouping, threads, said)?;
+            let mut collected = options.collect(recording, &ids, grouping, said)?;
             let only = collected.shown(&mut shown, false)?;
             let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
             let Collected { recording, facts, stacks, bar, .. } = collected;

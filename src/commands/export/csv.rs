@@ -10,11 +10,9 @@ use perfx_export::csv::{TABLES, write_tables};
 use perfx_pipeline::{Level, Report};
 use perfx_resolve::IdOptions;
 
-use super::input::ChosenArgs;
-use crate::args::ThreadArgs;
+use super::input::StackArgs;
 use crate::io::output::{Existing, NewFiles, check_folder};
 use crate::io::source::{InputsArgs, Source, each_input, temp_files};
-use crate::term::report::VerbosityArgs;
 
 /// Write stat.csv, overview.csv, processes.csv and results.csv into a folder
 ///
@@ -52,16 +50,12 @@ pub(crate) struct Csv {
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
-    chosen: ChosenArgs,
-    #[command(flatten, next_help_heading = "Options")]
-    threads: ThreadArgs,
-    #[command(flatten)]
-    verbosity: VerbosityArgs,
+    stacks: StackArgs,
 }
 
 impl Csv {
     pub(crate) fn run(&self) -> Result<u8> {
-        let (ids, sources) = (self.chosen.ids()?, self.inputs.sources()?);
+        let (ids, sources) = (self.stacks.ids()?, self.inputs.sources()?);
         if let [source] = &sources[..] {
             return self.export(source, &ids, &self.dir);
         }
@@ -75,7 +69,7 @@ impl Csv {
     /// Exports one recording into a folder; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, dir: &Path) -> Result<u8> {
         let mut recording = source.open()?;
-        let threads = self.threads.count(&recording);
+        let threads = self.stacks.threads.count(&recording);
         recording.check_whole()?;
         let existing = Existing::forced(self.force);
         check_folder(dir, &TABLES, slice::from_ref(source), existing)?;
@@ -84,11 +78,11 @@ impl Csv {
             recording = recording.spooled(&temp_files())?;
         }
         let mut report = Report::default();
-        recording = self.chosen.applied(recording, threads, &mut report)?;
+        recording = self.stacks.applied(recording, &mut report)?;
         let selected = report.read.bytes;
         // First the names, then the events.
         recording.progress().expect(2);
-        let bar = self.verbosity.progress(&recording);
+        let bar = self.stacks.verbosity.progress(&recording);
         let create = |name: &str| -> perfx_pipeline::Result<Box<dyn Write>> {
             if self.dry_run {
                 return Ok(Box::new(io::sink()));
@@ -97,7 +91,7 @@ impl Csv {
             Ok(file.map_err(|error| perfx_pipeline::Error::new(format!("{error:#}")))?)
         };
         let spill = temp_files()()?;
-        let filter = self.chosen.filter()?;
+        let filter = self.stacks.filter()?;
         let rows = write_tables(&mut recording, ids, &filter, spill, create, threads, &mut report)?;
         report.read.name = Some(recording.name.clone());
         if selected > 0 {
@@ -109,6 +103,6 @@ impl Csv {
         let rows: Vec<String> =
             TABLES.iter().zip(rows).map(|(name, rows)| format!("{name} ({rows})")).collect();
         report.say(Level::Info, format!("{done} {}, rows: {}", dir.display(), rows.join(", ")));
-        Ok(self.verbosity.print(&report))
+        Ok(self.stacks.verbosity.print(&report))
     }
 }

@@ -50,7 +50,7 @@ impl Firefox {
         each_recording(&sources, &mut report, |recording, report| {
             let mut collected =
                 self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
-            let threads = self.stacks.threads(&collected.recording);
+            let threads = self.stacks.threads.count(&collected.recording);
             let lost = losses(&mut collected.recording, threads)?;
             let shown = collected.shown(&mut event, false)?;
             // A call has no place in its function.

@@ -103,7 +103,7 @@ impl Html {
         let mut sides = Vec::new();
         let mut event = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
-            sides.push(self.read(recording, &ids, (&mut named, &mut event), report)?);
+            sides.push(self.read(recording, &ids, &mut named, &mut event, report)?);
             Ok(())
         })?;
         let samples = sides.iter().flat_map(|side| side.stacks.rows.values()).map(|of| of.samples).sum();
@@ -129,13 +129,14 @@ impl Html {
         &self,
         recording: Recording,
         ids: &IdOptions,
-        (named, event): (&mut NamedStacks, &mut ShownEvent),
+        named: &mut NamedStacks,
+        event: &mut ShownEvent,
         report: &mut Report,
     ) -> Result<Read> {
         // The page does not tell where the recording was.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
         let kcore = kcore_of(&recording.name);
-        let threads = self.stacks.threads(&recording);
+        let threads = self.stacks.threads.count(&recording);
         let again = |recording: &Recording| {
             let mut again = again(recording)?;
             again.name = name.as_str().into();

@@ -15,28 +15,21 @@ use perfx_format::record::aux::AuxtraceInfo;
 use perfx_passes::{ConvertCallchain, IdOptions, Itrace};
 use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Read, Report};
 
-use crate::args::{ThreadArgs, Usage, usage};
+use crate::args::{ReadArgs, ThreadArgs, Usage, usage};
 use crate::io::chunks;
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
 
-/// The options of exports that print call stacks.
+/// Which samples a command reads, where it searches for symbols, and how it works.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
-    #[command(flatten)]
-    chosen: ChosenArgs,
+    #[command(flatten, next_help_heading = "Samples")]
+    pub(crate) select: SelectArgs,
     #[command(flatten, next_help_heading = "Options")]
-    threads: ThreadArgs,
+    pub(crate) threads: ThreadArgs,
     #[command(flatten)]
     pub(crate) verbosity: VerbosityArgs,
-}
-
-/// Which samples, and where to search for symbols.
-#[derive(Args, Debug)]
-pub(crate) struct ChosenArgs {
-    #[command(flatten, next_help_heading = "Samples")]
-    select: SelectArgs,
 }
 
 /// What such an export prints from.
@@ -71,20 +64,38 @@ impl Collected {
     }
 }
 
+/// Whether calls of a trace are shown.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct TraceArgs {
+    /// Decode the hardware trace (Intel PT, CoreSight): instead of samples, show each call and how long it took
+    #[arg(long)]
+    pub(crate) itrace: bool,
+}
+
 impl StackArgs {
+    /// The options of a command that has others between them.
+    pub(crate) fn of(select: &SelectArgs, ReadArgs { threads, verbosity, .. }: ReadArgs) -> StackArgs {
+        StackArgs { select: select.clone(), threads, verbosity }
+    }
+
     /// The places where symbols are searched for. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.chosen.ids()
+        self.select.ids().map_err(usage)
     }
 
     /// The samples to take. The error is one of usage.
     pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
-        self.chosen.filter()
+        filter_of(&self.select)
     }
 
-    /// The number of threads for a recording.
-    pub(crate) fn threads(&self, recording: &Recording) -> usize {
-        self.threads.count(recording)
+    /// The recording with the chosen samples and what they need, in a temporary file unless all are chosen.
+    pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
+        let filter = self.filter()?;
+        if filter.is_empty() {
+            return Ok(recording);
+        }
+        let threads = self.threads.count(&recording);
+        rewritten(recording, vec![Box::new(Filter::new((*filter).clone()))], threads, report)
     }
 
     /// Reads the chosen samples of a recording that can be read again.
@@ -98,12 +109,6 @@ impl StackArgs {
         self.collect_selected(recording, ids, grouping, &self.filter()?, report)
     }
 
-    /// The recording with the chosen samples alone.
-    pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
-        let threads = self.threads(&recording);
-        self.chosen.applied(recording, threads, report)
-    }
-
     /// Reads the samples that `filter` selects in a recording that can be read again.
     pub(crate) fn collect_selected(
         &self,
@@ -113,100 +118,35 @@ impl StackArgs {
         filter: &Arc<FilterOptions>,
         report: &mut Report,
     ) -> Result<Collected> {
-        let threads = (self.threads(&recording), self.verbosity);
-        collect(recording, ids, grouping, filter, threads, report)
+        let threads = self.threads.count(&recording);
+        let mut recording = with_chains(recording, ids, threads, report)?;
+        recording.progress().expect(2 + filter.readings());
+        let bar = self.verbosity.progress(&recording);
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let stacks = Stacks::collect(&mut recording, &facts, grouping, filter, threads, report)?;
+        Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
     }
 
-    /// The same, or the calls of its trace if these are asked for.
-    pub(crate) fn collect_or_trace(
-        &self,
-        trace: TraceArgs,
-        recording: Recording,
-        ids: &IdOptions,
-        grouping: Grouping,
-        report: &mut Report,
-    ) -> Result<Collected> {
-        let threads = (self.threads(&recording), self.verbosity);
-        self.chosen.collect_or_trace(trace, recording, ids, grouping, threads, report)
-    }
-}
-
-/// Whether calls of a trace are shown.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct TraceArgs {
-    /// Decode the hardware trace (Intel PT, CoreSight): instead of samples, show each call and how long it took
-    #[arg(long)]
-    pub(crate) itrace: bool,
-}
-
-impl ChosenArgs {
-    /// True if the user chose something.
-    pub(crate) fn is_given(&self) -> bool {
-        self.select.searches() || self.filter().map_or(true, |filter| !filter.is_empty())
-    }
-
-    /// True if the user said where to search for symbols.
-    pub(crate) fn searches(&self) -> bool {
-        self.select.searches()
-    }
-
-    /// The samples to take. The error is one of usage.
-    pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
-        filter_of(&self.select)
-    }
-
-    /// The places where symbols are searched for. The error is one of usage.
-    pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.select.ids().map_err(usage)
-    }
-
-    /// The recording with the chosen samples and what they need, in a temporary file unless all are chosen.
-    pub(crate) fn applied(
-        &self,
-        recording: Recording,
-        threads: usize,
-        report: &mut Report,
-    ) -> Result<Recording> {
-        let options: FilterOptions = self.select.clone().try_into().map_err(usage)?;
-        if options.is_empty() {
-            return Ok(recording);
-        }
-        rewritten(recording, vec![Box::new(Filter::new(options))], threads, report)
-    }
-
-    /// Reads a recording that can be read again.
-    pub(crate) fn collect(
-        &self,
-        recording: Recording,
-        ids: &IdOptions,
-        grouping: Grouping,
-        threads: (usize, VerbosityArgs),
-        report: &mut Report,
-    ) -> Result<Collected> {
-        collect(recording, ids, grouping, &self.filter()?, threads, report)
-    }
-
-    /// The same, or the calls of its trace if these are asked for.
+    /// Reads the chosen samples, or the calls of the trace if these are asked for.
     pub(crate) fn collect_or_trace(
         &self,
         TraceArgs { itrace }: TraceArgs,
         recording: Recording,
         ids: &IdOptions,
         grouping: Grouping,
-        (threads, verbosity): (usize, VerbosityArgs),
         report: &mut Report,
     ) -> Result<Collected> {
         if !itrace {
-            return self.collect(recording, ids, grouping, (threads, verbosity), report);
+            return self.collect(recording, ids, grouping, report);
         }
-        let filter = self.filter()?;
+        let (filter, threads) = (self.filter()?, self.threads.count(&recording));
         let what = "--event selects among samples; with --itrace, the calls of the trace are shown";
         ensure!(!filter.chooses_events(), Usage(what.to_owned()));
         let times = filter.times(&mut again(&recording)?, threads, report)?;
         let pass = Itrace::calls(ids.clone());
         let Traced { mut recording, decoded, job, .. } =
             Traced::new(recording, (&pass, true), times.as_deref(), ids, threads, report)?;
-        let bar = verbosity.progress(decoded.as_ref().unwrap_or(&recording));
+        let bar = self.verbosity.progress(decoded.as_ref().unwrap_or(&recording));
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
         let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
@@ -215,23 +155,6 @@ impl ChosenArgs {
         Traced::end(job, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
-}
-
-/// Reads the samples that `filter` selects in a recording that can be read again.
-fn collect(
-    recording: Recording,
-    ids: &IdOptions,
-    grouping: Grouping,
-    filter: &Arc<FilterOptions>,
-    (threads, verbosity): (usize, VerbosityArgs),
-    report: &mut Report,
-) -> Result<Collected> {
-    let mut recording = with_chains(recording, ids, threads, report)?;
-    recording.progress().expect(2 + filter.readings());
-    let bar = verbosity.progress(&recording);
-    let facts = Facts::survey(&mut recording, threads, true)?;
-    let stacks = Stacks::collect(&mut recording, &facts, grouping, filter, threads, report)?;
-    Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
 }
 
 /// The samples to take. The error is one of usage.

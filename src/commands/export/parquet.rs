@@ -191,7 +191,7 @@ impl Parquet {
         let mut files = NewFiles::below(&self.dir)?;
         let identity = Identity::of(&recording)?;
         let mut report = Report::default();
-        let threads = self.stacks.threads(&recording);
+        let threads = self.stacks.threads.count(&recording);
         let mut recording = with_chains(recording, ids, threads, &mut report)?;
         let filter = self.stacks.filter()?;
         let readings = 2 + filter.readings() + u64::from(self.is_wanted(&SPE));

@@ -9,8 +9,8 @@ use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
 use regex::Regex;
 
-use crate::args::{ReadArgs, Usage};
-use crate::commands::export::input::{ChosenArgs, Collected, TraceArgs, each_recording, say_read};
+use crate::args::{FormatArgs, Usage};
+use crate::commands::export::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, without_middle};
 
@@ -110,7 +110,12 @@ impl RankArgs {
     }
 
     /// Lists functions, or those around one.
-    pub(super) fn functions(&self, inputs: &InputsArgs, chosen: &ChosenArgs, read: ReadArgs) -> Result<u8> {
+    pub(super) fn functions(
+        &self,
+        inputs: &InputsArgs,
+        stacks: &StackArgs,
+        format: FormatArgs,
+    ) -> Result<u8> {
         let (around, calls) = (self.callers.as_ref().or(self.callees.as_ref()), self.callers.is_none());
         if around.is_none() {
             let given =
@@ -129,7 +134,7 @@ impl RankArgs {
                 Some(SortKey::Dso) => Order::Dso,
             };
             let head = self.head.unwrap_or(usize::MAX);
-            return self.run(inputs, chosen, read, |ranking, _| match self.trace.itrace {
+            return self.run(inputs, stacks, format, |ranking, _| match self.trace.itrace {
                 true => ranking.traced_functions(order, head),
                 false => ranking.functions(order, head),
             });
@@ -137,34 +142,32 @@ impl RankArgs {
         let depth = self.depth.unwrap_or(10);
         let pattern = Regex::new(&format!("^(?:{around})$")).ok();
         let is = |name: &str| name == around || pattern.as_ref().is_some_and(|regex| regex.is_match(name));
-        self.run(inputs, chosen, read, |ranking, percent_limit| match calls {
+        self.run(inputs, stacks, format, |ranking, percent_limit| match calls {
             true => ranking.callees(is, Shape { depth, percent_limit }),
             false => ranking.callers(is, Shape { depth, percent_limit }),
         })
     }
 
     /// Lists stacks.
-    pub(super) fn stacks(&self, inputs: &InputsArgs, chosen: &ChosenArgs, read: ReadArgs) -> Result<u8> {
+    pub(super) fn stacks(&self, inputs: &InputsArgs, stacks: &StackArgs, format: FormatArgs) -> Result<u8> {
         self.refuse_trees()?;
-        self.run(inputs, chosen, read, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
+        self.run(inputs, stacks, format, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
     }
 
     fn run(
         &self,
         inputs: &InputsArgs,
-        chosen: &ChosenArgs,
-        read: ReadArgs,
+        options: &StackArgs,
+        format: FormatArgs,
         rank: impl Fn(&Ranking, f64) -> Ranked,
     ) -> Result<u8> {
-        let ids = chosen.ids()?;
+        let ids = options.ids()?;
         let mut report = Report::default();
         let mut ranking = Ranking::default();
         let mut shown = ShownEvent::default();
         let grouping = Grouping { own_address: true, ..Grouping::default() };
         each_recording(&inputs.sources()?, &mut report, |recording, report| {
-            let threads = (read.threads.count(&recording), read.verbosity);
-            let mut collected =
-                chosen.collect_or_trace(self.trace, recording, &ids, grouping, threads, report)?;
+            let mut collected = options.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
             let event = collected.shown(&mut shown, false)?;
             let Collected { recording, facts, stacks, .. } = &collected;
             let sampled = stacks.sampled(facts);
@@ -198,8 +201,8 @@ impl RankArgs {
             };
             report.say(Level::Warning, what);
         }
-        read.format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
-        Ok(read.verbosity.print(&report))
+        format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
+        Ok(options.verbosity.print(&report))
     }
 }
 

@@ -71,8 +71,8 @@ pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, 
     };
     ended.store(true, Ordering::Relaxed);
     for thread in threads {
-        #[expect(clippy::let_underscore_must_use, reason = "a failing display does not fail perf")]
-        let _ = thread.join();
+        // A failing display does not fail perf.
+        thread.join().ok();
     }
     Ok((status, found))
 }
@@ -143,8 +143,8 @@ fn count(stream: Stream, seen: &Seen, ended: &Arc<AtomicBool>) -> Option<JoinHan
         let Ok(file) = Growing::open(stream, seen.clone(), ended) else { return };
         // In the end all is counted once more: while perf finishes the file, what follows the records looks like them.
         let recording = Recording::from_reader(Box::new(file), name.into(), temp_files());
-        #[expect(clippy::let_underscore_must_use, reason = "what cannot be counted is not shown")]
-        let _ = recording.map_err(anyhow::Error::from).and_then(|recording| seen.count(recording));
+        // What cannot be counted is not shown.
+        recording.map_err(anyhow::Error::from).and_then(|recording| seen.count(recording)).ok();
     };
     thread::Builder::new().spawn(work).ok()
 }

@@ -1,7 +1,7 @@
 //! Changes the feature sections of a recording's own file, which keeps its records where they are.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -13,9 +13,19 @@ use rustix::fs::{FlockOperation, flock};
 use crate::io::output::recording::WriteArgs;
 use crate::io::signals::undisturbed;
 use crate::io::source::{Source, Version, identity, temp_files};
-use crate::io::streams;
+use crate::term::report::tell;
 
 impl WriteArgs {
+    /// Like [`WriteArgs::transform`], but if that suffices, `--in-place` changes only the features of the file.
+    pub(crate) fn transform_features(
+        &self,
+        command: &str,
+        passes: impl Fn() -> Vec<Box<dyn Pass>>,
+    ) -> Result<u8> {
+        let code = if self.in_place { self.rewrite_features_in_place(passes())? } else { None };
+        code.map_or_else(|| self.transform(command, passes()), Ok)
+    }
+
     /// With `--in-place` and passes that change no record: the file keeps its data in place and gets new
     /// sections, or stays as it is. `None` if that is not possible, or records do change, so that the whole
     /// file must be rewritten.
@@ -88,11 +98,7 @@ fn locked(path: &Path) -> Result<File> {
     let file = file.with_context(|| path.display().to_string())?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let what = "another program has locked it: waiting until it is done";
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "without standard error, nobody reads the message"
-        )]
-        let _ = writeln!(streams::stderr(), "perfx: {}: {what}", path.display());
+        tell(&format!("{}: {what}", path.display()));
         flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
     }
     Ok(file)

@@ -209,8 +209,8 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     // Non-blocking, because it may be a FIFO by now.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty()).map(File::from).map_err(|_| taken())?;
-    #[expect(clippy::let_underscore_must_use, reason = "a file system without locks offers no better way")]
-    let _ = fcntl_lock(&file, FlockOperation::LockExclusive);
+    // A file system without locks offers no better way.
+    fcntl_lock(&file, FlockOperation::LockExclusive).ok();
     let locked = file.metadata()?;
     let named = path.symlink_metadata().map_err(|_| taken())?;
     let same = identity(&locked) == identity(&named);
