@@ -56,7 +56,8 @@ impl Merge {
         refuse_twice(&sources)?;
         let (guests, more) = (self.guests.clone(), self.more);
         let pass = guest_pass(MergeOptions { guests, more, guestmount: None })?;
-        self.write.transform_into("merge", vec![pass], has_kcore(&self.guests))
+        let recording = sources[0].open()?;
+        self.write.write_recording("merge", &sources[0], recording, vec![pass], has_kcore(&self.guests))
     }
 }
 

@@ -106,9 +106,7 @@ impl<T> Unfinished<T> {
         self.forget(&mut unfinished);
         finished
     }
-}
 
-impl<T> Unfinished<T> {
     fn forget(&self, unfinished: &mut BTreeSet<PathBuf>) {
         if let Some(path) = &self.path {
             unfinished.remove(path);

@@ -9,18 +9,8 @@ use crate::ordered::mapped;
 pub(crate) type Stored<'a> = &'a mut (dyn FnMut(&Batch) + Send);
 
 /// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd
-/// frames allow it. The batches do not depend on that number.
+/// frames allow it. The batches do not depend on that number. `stored` sees every batch as stored, in file order.
 pub(crate) fn expanded<O, E: From<Error>>(
-    recording: &mut Recording,
-    threads: usize,
-    salvage: bool,
-    then: impl FnOnce(Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send + '_>) -> Result<O, E>,
-) -> Result<O, E> {
-    expanded_seen(recording, threads, salvage, None, then)
-}
-
-/// Like [`expanded`]; `stored` sees every batch as stored, in file order.
-pub(crate) fn expanded_seen<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,
     salvage: bool,

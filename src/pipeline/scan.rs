@@ -1,9 +1,9 @@
 //! Reads every batch of a recording once, on several threads, and returns the results in file order; nothing
 //! is written.
 
+use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
 use crate::error::{Error, Result};
@@ -103,11 +103,11 @@ pub fn scan_two<R, E: From<Error>>(
     other: &mut Recording,
     work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R, E>,
 ) -> Result<R, E> {
-    expanded(one, 1, false, |one| {
-        expanded(other, 1, false, |other| {
+    expanded(one, 1, false, None, |one| {
+        expanded(other, 1, false, None, |other| {
             thread::scope(|scope| {
                 let ahead = |batches| {
-                    let (sender, receiver) = bounded(2);
+                    let (sender, receiver) = sync_channel(2);
                     let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
                             // `work` may return early.

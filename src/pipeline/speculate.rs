@@ -12,7 +12,7 @@ use perfx_format::read::{Batch, Batches, Recording, SpeculativeBatch, expand_alo
 use perfx_format::{Endian, Kinds};
 
 use crate::error::{Context as _, Result};
-use crate::expanded::{Stored, expanded_seen};
+use crate::expanded::{Stored, expanded};
 use crate::ordered::ordered;
 
 /// How COMPRESSED records are read.
@@ -78,7 +78,7 @@ fn each_erased(
     let work = |worker: &mut usize, batch| step(*worker, batch);
     match open {
         Open::No => ordered(recording.batches(), &mut workers, alone, work, done),
-        Open::Yes { salvage, stored } => expanded_seen(recording, threads, salvage, stored, |batches| {
+        Open::Yes { salvage, stored } => expanded(recording, threads, salvage, stored, |batches| {
             ordered(batches, &mut workers, alone, work, done)
         }),
     }

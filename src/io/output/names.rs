@@ -108,7 +108,7 @@ impl OutputPath {
         };
         match named {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let outputs = Outputs::new(folder(&self.path.clone()), vec![self])?;
+                let outputs = Outputs::new(&folder(&self.path).to_owned(), vec![self])?;
                 outputs.put(0, new)?;
                 outputs.commit()
             }
@@ -135,9 +135,8 @@ impl OutputPath {
             Unfinished::folder(|| temporary().permissions(owner_only).tempdir_in(folder(&self.path)));
         let temporary = temporary.map_err(plain).with_context(|| self.name())?;
         fill(temporary.path())?;
-        let (place, mut done) = (self.or_folder(), Vec::new());
-        let named = undisturbed(|| place.take(temporary.path(), &mut done));
-        finish(temporary, done, named)
+        let (place, made) = (self.or_folder(), temporary.path().to_owned());
+        finish(temporary, |done| place.take(&made, done), || Ok(()))
     }
 
     /// Gives what was made the name of the output.
@@ -277,7 +276,9 @@ impl Outputs {
 
     /// Uses a file that was written as the output with this number.
     pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
-        self.write(number, |place| place.commit(new))
+        let (place, made) = (&self.places[number], self.made(number));
+        new.get().sync_to_replace(&place.path).with_context(|| place.name())?;
+        new.finish(|new| new.take_name(&made)).map_err(plain).with_context(|| place.name())
     }
 
     /// Has the output with this number written to another place.
@@ -307,10 +308,9 @@ impl Outputs {
         let Outputs { temporary, places, outdated } = self;
         let folders: BTreeSet<&Path> = places.iter().map(|place| folder(&place.path)).collect();
         with_folders(&folders, || {
-            let mut done = Vec::new();
-            let named = undisturbed(|| {
+            let name = |done: &mut Vec<Renamed>| {
                 let (new, old) = made.split_at(places.len());
-                places.iter().zip(new).try_for_each(|(place, made)| place.take(made, &mut done))?;
+                places.iter().zip(new).try_for_each(|(place, made)| place.take(made, done))?;
                 outdated.iter().zip(old).try_for_each(|(path, made)| {
                     // With the folder it is deleted.
                     let renamed = rename_new(path, made).map_err(plain);
@@ -318,17 +318,25 @@ impl Outputs {
                     done.push(Renamed::To { from: path.clone(), to: made.clone() });
                     Ok(())
                 })
-            });
-            finish(temporary, done, named.and_then(|()| last()))
+            };
+            finish(temporary, name, last)
         })
     }
 }
 
-/// Removes the temporary folder of outputs that have their names, with what they replaced. After an error, undoes the
-/// names first; if that fails, the folder stays, because it has what was replaced.
-fn finish(temporary: Unfinished<TempDir>, done: Vec<Renamed>, named: Result<()>) -> Result<()> {
+/// Gives outputs their names by `name`, runs `last`, and removes the temporary folder, with what they replaced. After an
+/// error, undoes the names; if that fails, the folder stays, because it has what was replaced.
+fn finish(
+    temporary: Unfinished<TempDir>,
+    name: impl FnOnce(&mut Vec<Renamed>) -> Result<()>,
+    last: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let (mut done, mut undone) = (Vec::new(), Ok(()));
+    let undo = |done: &[Renamed]| done.iter().rev().try_for_each(Renamed::undo);
+    // A signal removes the folder, so it must wait until what was replaced is back.
+    let named = undisturbed(|| name(&mut done).inspect_err(|_| undone = undo(&done)));
+    let named = named.and_then(|()| last().inspect_err(|_| undone = undisturbed(|| undo(&done))));
     let Err(error) = named else { return temporary.remove() };
-    let undone = undisturbed(|| done.iter().rev().try_for_each(Renamed::undo));
     match undone {
         Ok(()) => Err(error),
         Err(undoing) => {
@@ -458,10 +466,10 @@ mod tests {
             fs::write(at("other"), "precious").unwrap();
             fs::rename(at("other"), at("file")).unwrap();
             let temporary = Unfinished::folder(|| tempfile::tempdir_in(folder.path())).unwrap();
-            let (made, mut done) = (temporary.path().join("made"), Vec::new());
+            let made = temporary.path().join("made");
             fs::write(&made, "").unwrap();
-            let taken = output.take_place(&made, &mut done).map_err(anyhow::Error::from);
-            let error = finish(temporary, done, taken).unwrap_err().to_string();
+            let take = |done: &mut Vec<_>| Ok(output.take_place(&made, done)?);
+            let error = finish(temporary, take, || Ok(())).unwrap_err().to_string();
             assert!(error.contains("another program has changed or replaced it"));
             assert_eq!(fs::read(at("file")).unwrap(), b"precious");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

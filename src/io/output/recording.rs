@@ -158,22 +158,12 @@ impl WriteArgs {
     /// Reads the input, runs the passes and writes the output, as every command that writes a recording does.
     /// Returns the exit code.
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
-        self.transform_into(command, passes, false)
-    }
-
-    /// Like [`WriteArgs::transform`]; with `directory`, a pass adds entries next to the records.
-    pub(crate) fn transform_into(
-        &self,
-        command: &str,
-        passes: Vec<Box<dyn Pass>>,
-        directory: bool,
-    ) -> Result<u8> {
         let source = self.source()?;
-        let recording = source.open()?;
-        self.write_recording(command, &source, recording, passes, directory)
+        self.write_recording(command, &source, source.open()?, passes, false)
     }
 
-    /// Like [`WriteArgs::transform`], for an open recording of `source`.
+    /// Like [`WriteArgs::transform`], for an open recording of `source`; with `directory`, a pass adds entries next to the
+    /// records.
     pub(crate) fn write_recording(
         &self,
         command: &str,
