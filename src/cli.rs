@@ -404,45 +404,37 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
         return error;
     };
     error.remove(ContextKind::Suggested);
-    if given == "-" {
-        let what =
-            "for the recording on standard input, type perfx overview -, or another command before the -";
-        suggest(&mut error, &what);
-        return error;
-    }
     let export = command.find_subcommand("export").filter(|_| args.iter().any(|arg| arg == "export"));
     let format = export.and_then(|export| args.iter().find(|arg| export.find_subcommand(arg).is_some()));
-    if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
+    let tip = if given == "-" {
+        "for the recording on standard input, type perfx overview -, or another command before the -".to_owned()
+    } else if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
         let format = format.map_or("FORMAT".into(), |format| format.to_string_lossy());
-        let what = format!("the format comes before the recording: perfx export {format} {given}");
-        suggest(&mut error, &what);
-        return error;
-    }
-    if let Some((_, what)) = INSTEAD.iter().find(|(name, _)| *name == given) {
+        format!("the format comes before the recording: perfx export {format} {given}")
+    } else if let Some((_, what)) = INSTEAD.iter().find(|(name, _)| *name == given) {
         error.remove(ContextKind::SuggestedSubcommand);
-        suggest(&mut error, what);
-        return error;
-    }
-    if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
-        let is_meant = |name: &String| is_typo(&given, name) || name.starts_with(&given);
-        let meant: Vec<String> = meant.into_iter().filter(is_meant).collect();
-        if !meant.is_empty() && !PERF_COMMANDS.contains(&&given[..]) {
-            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+        (*what).to_owned()
+    } else {
+        let is_of_perf = PERF_COMMANDS.contains(&&given[..]);
+        if let Some(ContextValue::Strings(meant)) = error.remove(ContextKind::SuggestedSubcommand) {
+            let is_meant = |name: &String| is_typo(&given, name) || name.starts_with(&given);
+            let meant: Vec<String> = meant.into_iter().filter(is_meant).collect();
+            if !meant.is_empty() && !is_of_perf {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+            }
         }
-    }
-    if given.contains(['.', '/']) {
-        let what =
-            format!("there is no file {given}; the name of a recording that exists is enough to show it");
-        suggest(&mut error, &what);
-    }
-    if PERF_COMMANDS.contains(&&given[..]) {
-        let what = if ["list", "record", "stat", "top", "trace"].contains(&&given[..]) {
-            format!("use perf {given}: perfx only works on existing recordings")
-        } else {
-            format!("use perf {given}: it reads every recording that perfx writes")
-        };
-        suggest(&mut error, &what);
-    }
+        match &given[..] {
+            "record" | "stat" | "top" | "trace" if is_of_perf => {
+                format!("use perf {given}: perfx only works on existing recordings")
+            }
+            _ if is_of_perf => format!("use perf {given}: it reads every recording that perfx writes"),
+            path if path.contains(['.', '/']) => {
+                format!("there is no file {given}; the name of a recording that exists is enough to show it")
+            }
+            _ => return error,
+        }
+    };
+    suggest(&mut error, &tip);
     error
 }
 

@@ -108,6 +108,9 @@ impl NewFiles {
     /// Gives all files their names, which `named` makes from their paths.
     pub(crate) fn commit(self, existing: Existing, named: impl Fn(&Path) -> PathBuf) -> Result<()> {
         let files = self.files.into_inner();
+        if files.is_empty() {
+            return Ok(());
+        }
         let places = files.iter().map(|(path, _)| OutputPath::new(named(path), existing)).collect();
         let outputs = Outputs::new(&self.above, places)?;
         for (number, (_, new)) in files.into_iter().enumerate() {
@@ -119,6 +122,9 @@ impl NewFiles {
 
 /// Writes files of these names and contents to a folder, one after the other, so that any number of them can be.
 pub(crate) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, existing: Existing) -> Result<()> {
+    if texts.is_empty() {
+        return Ok(());
+    }
     let places = texts.keys().map(|name| OutputPath::new(path.join(name), existing)).collect();
     let outputs = Outputs::new(path, places)?;
     for (number, (name, text)) in texts.iter().enumerate() {
