@@ -38,8 +38,8 @@ use crate::support::options::PassOptions;
 /// The pass and its options.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Aslr {
-    /// The key of the new places: recordings of one run with the same key can be compared [default: made from the old
-    /// addresses]
+    /// Secret key that decides the new addresses; recordings of one run with the same key can be compared
+    /// [default: made from the old addresses]
     #[arg(long, alias = "seed", value_name = "TEXT")]
     key: Option<String>,
 }
@@ -53,7 +53,7 @@ impl Aslr {
 
 impl PassOptions for Aslr {
     const NAME: &'static str = "aslr";
-    const ABOUT: &'static str = "move all addresses, so that nothing tells where memory was";
+    const ABOUT: &'static str = "move all addresses, so that the layout of memory stays secret";
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(self))

@@ -224,7 +224,7 @@ impl Found {
         if *too_late > 0 {
             let dsos = counted(*too_late, "DSO", "DSOs");
             let what = format!(
-                "the build-ids of {dsos} come only behind the first mapping, where they stay; perfx inject -b waits \
+                "the build-ids of {dsos} come only after the first mapping, where they stay; perfx inject -b waits \
                  for them, or perfx inject --buildid-all of the output as a file"
             );
             session.report.say(Level::Info, what);

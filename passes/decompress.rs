@@ -18,7 +18,7 @@ pub struct Decompress {
 /// What the user chose.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct DecompressOptions {
-    /// Keep what can be read of a damaged recording, and report what is lost
+    /// Keep the readable records of a damaged recording, and report losses
     #[arg(long)]
     pub salvage: bool,
 }

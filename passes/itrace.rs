@@ -175,7 +175,7 @@ impl Survey for Find {
         let name = &session.name;
         ensure!(
             found.traces.follows_code() || !options.jumps,
-            "{name}: has no trace of Intel PT or CoreSight (perf record -e intel_pt//, -e cs_etm//), which tells all calls"
+            "{name}: has no trace of Intel PT or CoreSight (perf record -e intel_pt//, -e cs_etm//), which contains all calls"
         );
         if found.spe.is_empty() {
             session.report.say(Level::Warning, "there is no AUX data to decode");

@@ -41,7 +41,8 @@ use crate::support::options::{PassCommand, PassOptions};
 /// BUILD_ID. For perf before 6.13, the description of Arm SPE becomes version 1. The user part of
 /// deferred call chains (perf record --call-graph fp,defer) is lost.
 ///
-/// What is lost is said, and the exit code is 3. perfx doctor --for READER lists what a reader refuses.
+/// Losses are reported, and the exit code is 3. perfx doctor --for READER lists the contents that a reader
+/// refuses.
 ///
 /// Examples:
 ///   perfx normalize --for perf-5.10 perf.data -o old.data
@@ -49,7 +50,7 @@ use crate::support::options::{PassCommand, PassOptions};
 #[derive(Args, Clone, Debug, Default)]
 #[command(verbatim_doc_comment)]
 pub struct NormalizeArgs {
-    /// The program that shall read the recording
+    /// Program that will read the recording
     #[arg(long = "for", value_name = "READER", value_parser = names().try_map(|name| Reader::named(&name).ok_or("unknown")))]
     reader: Option<&'static Reader>,
 }
@@ -60,7 +61,8 @@ fn names() -> PossibleValuesParser {
 
 impl PassOptions for NormalizeArgs {
     const NAME: &'static str = "normalize";
-    const ABOUT: &'static str = "take away what an older reader refuses, or say it in an older way";
+    const ABOUT: &'static str =
+        "leave out contents that an older reader refuses, or write them in an older form";
     const COMMAND: Option<PassCommand> = Some(PassCommand { group: "Share", one_of: &["reader"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {

@@ -266,7 +266,7 @@ impl Step for MeasureAway {
             self.changed += u64::from(switches != 1);
         } else if switches > 1 && !self.switch_records {
             bail!(
-                "a sched_switch sample stands for {switches} switches, because only some were sampled (perf record -F, or \
+                "a sched_switch sample represents {switches} switches, because only some were sampled (perf record -F, or \
                  perfx thin), and no SWITCH records show the others: record without -F, or with --switch-events"
             );
         }

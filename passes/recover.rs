@@ -36,7 +36,7 @@ pub struct RecoverOptions {
     #[arg(long)]
     pub guess: bool,
     /// Take the formats of tracepoints, event names and facts about the machine from this recording of the
-    /// same command on the same kernel; it is checked
+    /// same command on the same kernel, which is checked
     #[arg(long, value_name = "OTHER")]
     pub like: Option<PathBuf>,
 }
@@ -176,8 +176,7 @@ impl Proof {
         }
         let named = session.events.iter().any(|event| event.attr().flag(BUILD_ID_FLAG));
         if session.feature(Feature::BUILD_ID).is_none() && !named {
-            let what =
-                "perf record adds build-ids when it ends; perfx inject -b adds them to what was recovered";
+            let what = "perf record adds build-ids when it ends; perfx inject -b adds them to the recovered recording";
             session.report.say(Level::Info, what);
         }
         if self.odd > 0 {
@@ -193,7 +192,7 @@ impl Proof {
         }
         if self.impossible > 0 {
             let records = counted(self.impossible, "record has a kind", "records have kinds");
-            let what = format!("{records} that no perf writes: kept, but what it was is lost");
+            let what = format!("{records} that no perf writes: kept, but their original kind is lost");
             session.report.say(Level::Loss, what);
         }
         let traced = session.events.iter().any(|event| event.attr().is_tracepoint());

@@ -27,8 +27,7 @@ pub use options::{Category, Redact, RedactArgs};
 
 impl PassOptions for RedactArgs {
     const NAME: &'static str = "redact";
-    const ABOUT: &'static str =
-        "replace names by pseudonyms, and remove data that tells of the user or the machine";
+    const ABOUT: &'static str = "replace names by pseudonyms, and remove data about the user and the machine";
 
     fn pass(self) -> Result<Box<dyn Pass>> {
         Ok(Box::new(Redact::new(self)))

@@ -22,8 +22,8 @@ use crate::support::options::{PassCommand, PassOptions};
 /// compressed.
 /// (The offset of join is subtracted instead: it is how far an input's clock is ahead.)
 ///
-/// A time below 1 ns would be an error, because perf treats 0 as no time. With --zero, which excludes
-/// --offset, the first sample and all records before it get the time 1 ns.
+/// A time below 1 ns is an error, because perf treats 0 as no time. With --zero, which excludes --offset, the
+/// first sample and all records before it get the time 1 ns.
 ///
 /// Examples:
 ///   perfx retime --zero perf.data -o from-zero.data
@@ -228,7 +228,7 @@ impl Rewrite for ChangeTimes {
         if self.collapsed > 0 {
             let records = counted(self.collapsed, "record has", "records have");
             let what = format!(
-                "{records} the time of the record before, from which the factor no longer tells it: choose a larger --scale"
+                "{records} the same time as the record before, because the factor is too small: choose a larger --scale"
             );
             session.report.say(Level::Loss, what);
         }

@@ -24,7 +24,7 @@ use perfx_pipeline::{
 
 use crate::support::options::{PassCommand, PassOptions};
 
-/// Leave out what other programs can't read: AUX data, events, SWITCH records
+/// Leave out contents that other programs can't read: AUX data, events, SWITCH records
 ///
 /// --aux leaves out AUXTRACE, AUXTRACE_INFO, AUXTRACE_ERROR, AUX, ITRACE_START and AUX_OUTPUT_HW_ID
 /// records, feature AUXTRACE, and the AUX data in samples. --event and --recorded leave out the
@@ -32,8 +32,8 @@ use crate::support::options::{PassCommand, PassOptions};
 /// removed from the header, because quipper and AutoFDO require all events to be alike. All other
 /// records stay.
 ///
-/// perfx strip does not decode AUX data. perfx inject --itrace does (Arm SPE), or perf inject --itrace;
-/// on their output, perfx strip --recorded has the effect of perf inject --strip.
+/// perfx strip does not decode AUX data; perfx inject --itrace and perf inject --itrace do. On their output,
+/// perfx strip --recorded has the effect of perf inject --strip.
 ///
 /// Examples:
 ///   perfx strip --aux --switches perf.data -o plain.data

@@ -27,8 +27,8 @@ use crate::support::options::{PassCommand, PassOptions};
 /// Keep fewer samples, as if the recording had been made at a lower rate
 ///
 /// Samples are counted for each event and CPU. The period of a sample that is left out is added to the next
-/// one that is kept, so perf report shows the same sums. Events say their new period or frequency. If the
-/// samples of an event have no period, only that of the event becomes longer, and sums are estimates.
+/// one that is kept, so perf report shows the same sums. The attr of the event gets the new period or
+/// frequency. If its samples have no period, only that of the attr becomes longer, and sums are estimates.
 ///
 /// Records other than samples stay.
 ///

@@ -181,7 +181,7 @@ impl Program {
         let command = self.command_line_of(|_| true);
         let template =
             format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}", self.listed(&command));
-        let exit_codes = format!("{EXIT_CODES}\n  4  only of perfx diff --profile: the profile changed");
+        let exit_codes = format!("{EXIT_CODES}\n  4  only from perfx diff --profile: the profile changed");
         command.help_template(template + "Options:\n{options}{after-help}").after_help(exit_codes)
     }
 
@@ -392,7 +392,7 @@ const INSTEAD: [(&str, &str); 11] = [
     ("convert", "perfx export writes other formats, perfx copy --to pipe or file the other form"),
     ("evlist", "perfx list events shows the events, and perfx info their attributes"),
     ("buildid-list", "perfx list build-ids shows them"),
-    ("speedscope", "speedscope reads what perfx export pprof writes"),
+    ("speedscope", "speedscope reads the output of perfx export pprof"),
     ("perfetto", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
     ("chrome", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
 ];

@@ -85,7 +85,7 @@ impl<'e> Traced<'e> {
     /// The event of this PMU type.
     pub(super) fn of(pmu_type: u64, recorded: &'e [Event]) -> Result<Traced<'e>> {
         let Some(traced) = recorded.iter().find(|event| u64::from(event.attr().type_) == pmu_type) else {
-            bail!("AUXTRACE_INFO says that PMU {pmu_type} made the AUX data, but no event is of it");
+            bail!("AUXTRACE_INFO says that PMU {pmu_type} wrote the AUX data, but no event belongs to it");
         };
         Ok(Traced { event: traced, identifies: lacks_identifier(recorded) })
     }
@@ -132,7 +132,7 @@ pub(super) fn add(
     if identifies {
         ensure!(
             session.events.iter().all(|event| !event.ids.is_empty()),
-            "{}: an event has no id, so readers could not tell decoded samples from its records; perfx export needs no \
+            "{}: an event has no id, so readers could not distinguish decoded samples from its records; perfx export needs no \
              samples",
             session.name
         );

@@ -80,7 +80,7 @@ impl Counts {
         }
         if self.unknown > 0 {
             let samples = counted(self.unknown, "sample", "samples");
-            let what = format!("the threads of {samples} are unknown: no record says who ran there");
+            let what = format!("the threads of {samples} are unknown: no record says which thread ran there");
             report.say(Level::Warning, what);
         }
     }

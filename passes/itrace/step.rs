@@ -178,7 +178,7 @@ impl<D: Decoder> Step for Decode<D> {
         if self.too_large > 0 {
             let samples = counted(self.too_large, "recorded sample", "recorded samples");
             let what = format!(
-                "{samples} would be larger than a record can be with what the trace tells, and got nothing"
+                "{samples} got nothing from the trace, because it would make them larger than a record can be"
             );
             report.say(Level::Loss, what);
         }

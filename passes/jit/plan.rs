@@ -597,7 +597,7 @@ impl<'r> Planner<'r> {
         if self.perf_maps > 0 {
             // Processes without a JIT compiler have such memory, too.
             without_map.drain(..).for_each(|why| report.say(Level::Detail, format!("no perf map: {why}")));
-            let what = "perf maps do not tell when code was loaded, so samples of code that was replaced later have the \
+            let what = "perf maps do not contain the times when code was loaded, so samples of code that was replaced later have the \
                 name of the code after it";
             report.say(Level::Info, what);
         }

@@ -78,7 +78,7 @@ impl Merging {
             }
             session.report.say(
                 Level::Info,
-                "every record of the host gets an IDENTIFIER, so that perf can tell it from a guest's",
+                "every record of the host gets an IDENTIFIER, so that perf can distinguish it from a guest's",
             );
             events.iter().map(|event| event.ids[0]).collect()
         });

@@ -127,7 +127,7 @@ pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> 
             own.0
         ),
         _ => {
-            let what = format!("{name}: nothing tells whether it is of the same kernel as {known}");
+            let what = format!("{name}: it can't be checked that it is of the same kernel as {known}");
             session.report.say(Level::Warning, what);
         }
     }

@@ -53,7 +53,7 @@ impl Category {
             Category::Cgroups => ("cgroups", "path", "paths", "replaced"),
             Category::Namespaces => ("namespaces", "namespace", "namespaces", "renumbered"),
             Category::Events => ("events", "name", "names", "replaced"),
-            Category::Raw => ("raw", "sample", "samples", "zeroed except for what is known"),
+            Category::Raw => ("raw", "sample", "samples", "zeroed except for known fields"),
             Category::Stacks => ("stacks", "sample", "samples", "cut"),
             Category::Bpf => ("bpf", "name", "names", "replaced"),
             Category::Aux => ("aux", "sample", "samples", "cut"),
@@ -78,11 +78,11 @@ pub(super) struct Wording {
 /// The options of `redact`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct RedactArgs {
-    /// Keep these as they are
+    /// Keep these unchanged
     #[arg(long, value_name = "CATEGORY,…", value_delimiter = ',')]
     keep: Vec<Category>,
-    /// The key of pseudonyms: recordings with the same one have equal pseudonyms for equal names [default: made from
-    /// what is removed]
+    /// Secret key of the pseudonyms; with the same key, equal names have equal pseudonyms in several
+    /// recordings [default: made from everything that is removed]
     #[arg(long, alias = "seed", value_name = "TEXT")]
     pub(super) key: Option<String>,
 }

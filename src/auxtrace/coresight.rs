@@ -186,7 +186,7 @@ impl Written {
                     };
                     ensure!(
                         raw != Some(None),
-                        "AUX data is of CPU {on}, whose trace unit is not in AUXTRACE_INFO"
+                        "AUX data is of CPU {on}, but its trace unit is not in AUXTRACE_INFO"
                     );
                     add(time, range, raw.flatten());
                 }
@@ -218,11 +218,11 @@ impl Written {
             let Some(id) = id else { continue };
             units.insert(id, TraceUnit { cpu, config, is_timed, is_virtual });
         }
-        ensure!(!units.is_empty(), "AUXTRACE_INFO tells the id of no trace unit, nor does AUX_OUTPUT_HW_ID");
+        ensure!(!units.is_empty(), "neither AUXTRACE_INFO nor AUX_OUTPUT_HW_ID has the id of a trace unit");
         let named = units.values().filter(|unit: &&TraceUnit| unit.config.context().is_some()).count();
         ensure!(
             named == 0 || named == units.len(),
-            "only {named} of {} trace units tell which thread runs; decode the AUX data with perf",
+            "only {named} of {} trace units record the thread; decode the AUX data with perf",
             units.len()
         );
         Ok(units)

@@ -46,7 +46,10 @@ impl IntelPt {
     pub(crate) fn new(info: PtInfo, events: &[Event], near: u64) -> Result<IntelPt> {
         let event = events.iter().find(|event| u64::from(event.attr().type_) == info.pmu_type);
         let Some(event) = event else {
-            bail!("AUXTRACE_INFO says that PMU {} made the AUX data, but no event is of it", info.pmu_type)
+            bail!(
+                "AUXTRACE_INFO says that PMU {} wrote the AUX data, but no event belongs to it",
+                info.pmu_type
+            )
         };
         let event_config = event.attr().config;
         let config = intel_pt::Config {

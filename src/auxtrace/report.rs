@@ -37,7 +37,7 @@ pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
     let each = reasons.iter().map(|(reason, times)| format!("{} × {}", count(*times), reason.text()));
     let reasons: Vec<String> = each.collect();
     let what = format!(
-        "the flow is unknown from {} on, up to where the trace tells it again: {}",
+        "decoding stopped at {}, each time up to the next known address: {}",
         counted(total, "place", "places"),
         reasons.join(", ")
     );

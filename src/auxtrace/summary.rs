@@ -9,7 +9,7 @@ use perfx_pipeline::{Result, ordered};
 pub struct Summary {
     /// Their number, by the kind in the words of perf (Intel PT) or OpenCSD (CoreSight).
     pub packets: BTreeMap<&'static str, u64>,
-    /// Points of synchronization.
+    /// Sync points.
     pub syncs: u64,
     /// How often the processor lost packets.
     pub overflows: u64,

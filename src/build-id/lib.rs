@@ -199,7 +199,7 @@ impl fmt::Display for HexError {
             HexError::TooLong { bytes } => {
                 write!(f, "the build-id has {bytes} bytes, at most {} are possible", BuildId::MAX)
             }
-            HexError::Zero => write!(f, "the build-id is all zero, which stands for none"),
+            HexError::Zero => write!(f, "the build-id is all zero, which means that there is none"),
         }
     }
 }
@@ -277,6 +277,6 @@ mod tests {
         assert_eq!(says("abxé"), "character 3 of the build-id, 'x', is not a hex digit");
         assert_eq!(says("é"), "character 1 of the build-id, 'é', is not a hex digit");
         assert_eq!(says(&"ab".repeat(21)), "the build-id has 21 bytes, at most 20 are possible");
-        assert_eq!(says("0000"), "the build-id is all zero, which stands for none");
+        assert_eq!(says("0000"), "the build-id is all zero, which means that there is none");
     }
 }

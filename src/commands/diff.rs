@@ -29,14 +29,13 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// in the header or among the records. If they are equal, nothing is printed to standard output.
 ///
 /// With --profile, the weight of all samples (the sum of their periods; of cpu-clock, time) and of each
-/// function is compared, per run. What changed by --threshold or more is listed, and counts as changed if
-/// it is more than two kinds of noise: that of sampling (a binomial test), and that between runs
-/// (Student's t test; for a function, its own variance and, half as much, that of the typical function).
-/// The probability that anything is taken for a change where none is, is 5 %: a third for the total, the
-/// rest for the functions, for each in proportion to its share (Holm). Several runs a side are given with
-/// --vs; five do well. With one run a side, only the noise of sampling is known, and the exit code says
-/// changed only if --threshold is given. Of several events, cycles or a clock is compared, unless --event
-/// selects some.
+/// function is compared, per run. Functions that changed by --threshold or more are listed. They count as
+/// changed if that is more than two kinds of noise: that of sampling (a binomial test), and that between runs
+/// (Student's t test; for a function, its own variance and, half as much, that of the typical function). The
+/// probability of any false change is 5 %: a third of it for the total, the rest for the functions in
+/// proportion to their shares (Holm's method). --vs takes several runs on each side; five are enough. With
+/// one run on each side, only the noise of sampling is known, and the exit code is 4 only if --threshold is
+/// given. If there are several events, cycles or a clock is compared, unless --event selects some.
 ///
 /// Examples:
 ///   perfx diff a.data b.data

@@ -36,9 +36,9 @@ use crate::term::units::count;
 /// 7.3 react unless both read it anyway, and the command that repairs it. If only older perfs can't
 /// read something, that is a note and not a fault; -v also prints notes.
 ///
-/// Of a recording with Intel PT or CoreSight, it also lists the code that the trace goes through and
-/// that is not found here, with the share of the trace in it and what finds it. The recording is no
-/// less sound.
+/// For traces of Intel PT or CoreSight, it also lists code that the trace needs but that is not found here,
+/// with the share of the trace that needs it and the options that find it. Missing code is not a fault of the
+/// recording.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///
@@ -54,11 +54,11 @@ use crate::term::units::count;
 pub(crate) struct Doctor {
     #[command(flatten)]
     inputs: InputsArgs,
-    /// List the codes and what they mean
+    /// List the codes with their meanings
     #[arg(long, conflicts_with_all = ["positional", "input", "places", "quiet", "verbose"])]
     list: bool,
-    /// List what this program refuses or misreads, in place of faults: perf-6.12, perf-6.1, perf-5.10, hotspot or
-    /// quipper
+    /// Instead of faults, list the contents that this program refuses or misreads: perf-6.12, perf-6.1,
+    /// perf-5.10, hotspot or quipper
     #[arg(long = "for", value_name = "READER", hide_possible_values = true, conflicts_with_all = ["list", "places", "verbose"],
         value_parser = PossibleValuesParser::new(READERS.each_ref().map(|reader| reader.name)))]
     reader: Option<String>,
@@ -82,7 +82,7 @@ pub(crate) struct Doctor {
 /// What is printed as JSON.
 pub(crate) type Output = Document<2, Printed>;
 
-/// # What perfx doctor prints with --format json, or in each line with --format ndjson
+/// # The output of perfx doctor --format json, or a line of --format ndjson
 ///
 /// Offsets are strings, because they may need 64 bits.
 #[derive(Serialize, JsonSchema)]
@@ -97,7 +97,7 @@ pub(crate) enum Printed {
     DoctorForFile(ReaderEntry),
 }
 
-/// What a program refuses or misreads of a recording.
+/// The contents of a recording that a program refuses or misreads.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct ReaderEntry {
@@ -108,7 +108,7 @@ pub(crate) struct ReaderEntry {
     obstacles: Vec<ObstacleEntry>,
 }
 
-/// Something that the program refuses or misreads.
+/// Contents that the program refuses or misreads.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct ObstacleEntry {
@@ -369,8 +369,7 @@ fn missing_text(code: &[MissingCode]) -> String {
     if code.is_empty() {
         return String::new();
     }
-    let title =
-        "  code of the trace that is not found, with the share of the trace in it and what finds it\n";
+    let title = "  missing code, with the share of the trace that needs it and the option that finds it\n";
     code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 

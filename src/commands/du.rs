@@ -22,12 +22,12 @@ use crate::term::units::{self, percent};
 
 /// Show where the bytes of a recording are: header, records by kind, event and process, features
 ///
-/// The parts add up to the size of the file, or of all files of a directory. Holes are bytes that
-/// nothing in the file points at. Compressed records are shown twice: as they are stored, and as the
-/// records they expand to. The figures of events and processes count expanded records.
+/// The parts add up to the size of the file, or of all files of a directory. Holes are bytes in no section of
+/// the file. Compressed records are shown twice: as they are stored, and as the records they expand to. The
+/// figures of events and processes count expanded records.
 ///
-/// Options that select samples, such as --time and --pid, count the records that perfx filter would
-/// keep with them, decompressed.
+/// Options that select samples, such as --time and --pid, count the records that perfx filter would keep,
+/// decompressed.
 ///
 /// Examples:
 ///   perfx du perf.data

@@ -36,10 +36,10 @@ use crate::term::report::{heading, message};
 /// compressed has two offsets: that of the COMPRESSED record in which it begins, and its own within
 /// the expanded data. Anything unexpected is shown at the end of the line as odd=[…].
 ///
-/// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record, and each sample that
-/// has a trace: their offset in its data and their bytes, with the descriptions of perf script -D; for
-/// CoreSight the id of the trace unit instead of the bytes. A packet that goes on in the next record is
-/// a bad one, as in perf.
+/// With --aux the packets of Intel PT and CoreSight follow each AUXTRACE record, and each sample that has a
+/// trace: their offset in its data and their bytes, with the descriptions of perf script -D; for CoreSight
+/// the id of the trace unit instead of the bytes. A packet that continues in the next record is shown as bad,
+/// as in perf.
 ///
 /// Examples:
 ///   perfx dump perf.data

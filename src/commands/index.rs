@@ -12,14 +12,14 @@ use crate::term::report::{VerbosityArgs, tell_failure};
 
 /// Write an index beside a recording, so that a part of it is found without reading the rest
 ///
-/// The index of perf.data is perf.data.pfi. It says of every 4 MiB of the recording from when to when
-/// and of which processes its samples are, and where its other records are. filter, split, view,
-/// stats, list and the exports use it by themselves: with --time or --pid, they read little more than
-/// what they keep. Their output does not depend on it.
+/// The index of perf.data is perf.data.pfi. For every 4 MiB of the recording, it contains the time span and
+/// the processes of the samples, and the positions of other records. filter, split, view, stats, list and the
+/// exports use it automatically: with --time or --pid, they read little more than what they keep. Their
+/// output does not depend on it.
 ///
-/// An index belongs to one recording, whose size and checksum it has. If the recording changes, its old
-/// index is not used, and a message says so. Compressed recordings can't be indexed; --index of
-/// perfx decompress and of other commands indexes what they write.
+/// An index belongs to one recording, and contains its size and checksum. If the recording changes, its old
+/// index is not used, and a message says so. Compressed recordings can't be indexed; --index of perfx
+/// decompress and of other commands indexes their output.
 ///
 /// Examples:
 ///   perfx index perf.data

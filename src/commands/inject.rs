@@ -43,14 +43,14 @@ pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
 /// -s is for recordings of sched:sched_stat_*, sched:sched_switch and sched:sched_process_exit with -g.
 /// perfx off-cpu needs sched:sched_switch alone.
 ///
-/// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b
-/// branches, a remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks.
-/// Of Intel PT it decodes i instructions (i1000i, i100us, i10t), y core cycles, b branches, c calls, r returns, x
-/// transactions, w PTWRITE, p power and PSB, o PEBS, I interrupts, e errors; l64 adds last branches and g16 call chains
-/// to i, x, w and p, and L64 and G16 to recorded samples; s100 skips 100 samples; A, q and Z are those of perf.
-/// CoreSight has i, b, c, r, e, l, g, Z and T. Code is found as -b finds files, if it is the recorded one.
-/// With --time, only the trace of a window is decoded, from the synchronization in front of it on.
-/// For others, the error shows the perf command that decodes them.
+/// --itrace decodes Arm SPE as perf 7.3 does: f first-level cache, m last-level cache, t TLB, b branches, a
+/// remote accesses, M memory, i instructions (i100i: one record in 100), l branch stacks. Of Intel PT it
+/// decodes i instructions (i1000i, i100us, i10t), y core cycles, b branches, c calls, r returns, x
+/// transactions, w PTWRITE, p power and PSB, o PEBS, I interrupts, e errors; l64 adds last branches and g16
+/// call chains to i, x, w and p, and L64 and G16 to recorded samples; s100 skips 100 samples; A, q and Z are
+/// those of perf. CoreSight has i, b, c, r, e, l, g, Z and T. Code is found as -b finds files, and only if it
+/// is the recorded one. With --time, only the trace of a window is decoded, starting at the sync point before
+/// it. For other AUX data, the error shows the perf command that decodes it.
 ///
 /// Without an option that says what to inject, the recording is copied unchanged, as perf inject
 /// does. A link to perfx called perf-inject accepts the options of perf inject, also shortened or as
@@ -114,13 +114,15 @@ pub(crate) struct Inject {
     vmlinux: Option<PathBuf>,
     #[command(flatten)]
     window: WindowArgs,
-    /// With --itrace, or of its output, leave out the recorded events, as perfx strip --recorded does
+    /// Leave out the recorded events, with --itrace or from its output, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
-    /// Move all addresses, so that nothing tells where memory was; samples with stacks or raw data stay
+    /// Move all addresses, so that the layout of memory stays secret; samples with stacks or raw data are
+    /// kept
     #[arg(long)]
     aslr: bool,
-    /// The key of the new places: the output of one key can be compared [default: made from the old addresses]
+    /// Secret key that decides the new addresses; outputs with the same key can be compared [default: made
+    /// from the old addresses]
     #[arg(long, alias = "seed", value_name = "TEXT", requires = "aslr")]
     key: Option<String>,
     #[command(flatten)]
@@ -147,7 +149,7 @@ const IDLE: &str = "Without effect, for scripts that run perf inject";
 /// Options with which perf inject finds and reads symbols. perfx does not need symbols, so it ignores them.
 #[derive(Args, Debug, Clone)]
 struct IdleArgs {
-    /// perfx reads a kernel image only if it is told to
+    /// perfx reads a kernel image only with --vmlinux
     #[arg(help_heading = IDLE, long)]
     ignore_vmlinux: bool,
     /// perfx reads no symbols of the kernel
@@ -249,7 +251,8 @@ impl Inject {
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         let window = FilterOptions::from(self.window.clone());
         if !window.is_empty() {
-            let what = "--time says what --itrace decodes; perfx filter --time cuts other recordings";
+            let what =
+                "--time selects the part that --itrace decodes; perfx filter --time cuts other recordings";
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }

@@ -21,15 +21,17 @@ use crate::term::units::{count, fitted};
 /// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
-/// those in it and in what it called (total). Shares are those of periods: of time (ns) for clocks and what
-/// off-cpu measured, of cycles, or of other events. Of several events, cycles or a clock is taken, unless
-/// --event selects another; the same event on several PMUs of a hybrid processor is one.
+/// those in it and in the functions that it called (total). Shares are sums of periods: time (ns) for clocks
+/// and for waits that off-cpu measured, otherwise cycles or other events. If there are several events, cycles
+/// or a clock is counted, unless --event selects another; the same event on several PMUs of a hybrid
+/// processor is one.
 ///
 /// The rows of the other lists have the number of samples of this event, or of all selected ones, and the
 /// sum of their periods, as counted by perf report -n. The heaviest come first; events and mappings come in
 /// the order of the recording.
 ///
-/// Several recordings add up; processes, threads, namespaces and mappings are those of one.
+/// Several recordings add up, except for processes, threads, namespaces and mappings, which are listed for
+/// one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
@@ -40,7 +42,7 @@ use crate::term::units::{count, fitted};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct List {
-    /// What to list
+    /// The kind of list
     #[arg(value_enum, value_name = "WHAT")]
     what: What,
     #[command(flatten)]

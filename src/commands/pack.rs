@@ -33,17 +33,16 @@ use crate::io::sparse::ReadAt;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
-/// Pack a recording with the files that name its functions: OUT.tar.zst
+/// Pack a recording with the files that have its symbols: OUT.tar.zst
 ///
-/// The archive has the recording as it is, and of each file that the samples or their call chains hit:
-/// the file itself, its debug file, the symbols of the kernel, images of JIT code, and perf maps. Only
-/// files with the recorded build-id are taken; what is missing is reported. Where the recording has no
-/// build-id of a file, it is looked up and added to the packed recording, as perfx inject -b does, but
-/// of this machine only if the recording is provably of it; to a recording that is a directory, only
-/// perfx inject -b adds it.
+/// The archive contains the unchanged recording and, for the code that samples or call chains hit, the files
+/// and their debug files, the symbols of the kernel, images of JIT code, and perf maps. Only files with the
+/// recorded build-id are taken; missing ones are reported. A build-id that the recording lacks is looked up
+/// and added to the packed recording, as perfx inject -b does, but from this machine only if the recording is
+/// provably of it. To a recording that is a directory, only perfx inject -b adds build-ids.
 ///
-/// perfx unpack makes a folder of it, in which perf and perfx name the functions as they do here. The
-/// layout is that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
+/// perfx unpack makes a folder from it, in which perf and perfx find the same symbols as here. The layout is
+/// that of perf archive, so tar xf OUT.tar.zst -C ~/.debug works as well.
 ///
 /// --dir writes a pack of each of several recordings into a folder: NAME.tar.zst.
 ///
@@ -89,7 +88,7 @@ pub(crate) const RECORDING: &str = "perf.data";
 /// The folder of the build-id cache with a link for each build-id.
 pub(crate) const LINKS: &str = ".build-id";
 
-/// What a pack holds.
+/// The contents of a pack.
 #[derive(Serialize, Deserialize, JsonSchema, Debug)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 #[schemars(deny_unknown_fields)]

@@ -57,7 +57,7 @@ pub(crate) struct PassEntry {
     options: Vec<PassOption>,
 }
 
-/// What a pass needs of the pipeline.
+/// The requirements of a pass.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct PassNeeds {
@@ -149,7 +149,7 @@ fn as_text(entry: &PassSpec, needs: &Needs) -> String {
         say("needs", "COMPRESSED records replaced with their contents".to_owned());
     }
     if needs.ids {
-        say("needs", "to tell each record's event".to_owned());
+        say("needs", "the event of each record".to_owned());
     }
     if !needs.records.is_empty() {
         say("changes", kinds_text(needs.records));

@@ -13,14 +13,14 @@ use perfx_pipeline::scan_past;
 use crate::io::output::WriteArgs;
 use crate::io::source::temp_files;
 
-/// Recover what can be read of a recording that was cut short or damaged
+/// Recover the readable part of a truncated or damaged recording
 ///
-/// Reads records as far as possible. After bytes that are not records, such as a hole, reading
-/// continues at the next run of consecutive records. Odd but complete records are kept. A feature whose
-/// section does not have exactly the size of its contents is left out, because perf stops there. What perf record writes only at its end is rebuilt from the records: event names, the times of the
-/// first and last sample, build-ids, the index of AUX data. The output is not compressed. A recording
-/// without damage is copied unchanged, with exit code 0; otherwise the exit code is 3, and everything
-/// lost or odd is reported.
+/// Reads records as far as possible. After bytes that are not records, such as a hole, reading continues at
+/// the next run of consecutive records. Odd but complete records are kept. A feature whose section does not
+/// have exactly the size of its contents is left out, because perf stops there. Data that perf record writes
+/// only at its end is rebuilt from the records: event names, the times of the first and last sample,
+/// build-ids, the index of AUX data. The output is not compressed. A recording without damage is copied
+/// unchanged, with exit code 0; otherwise the exit code is 3, and everything lost or odd is reported.
 ///
 /// Examples:
 ///   perfx recover killed.data -o rescued.data

@@ -10,19 +10,19 @@ use perfx_pipeline::{Job, Level, Output, OutputForm, counted};
 use crate::io::output::WriteArgs;
 use crate::io::source::temp_files;
 
-/// Remove what tells of the user and the machine, so that a recording can be published
+/// Remove data about the user and the machine, so that a recording can be published
 ///
-/// Names become pseudonyms: those of the machine, of threads, cgroups, probes and BPF programs, and
-/// paths outside the system's folders (/usr/bin, /usr/lib, /lib, …), folder by folder. They keep ends
-/// like .so, and equal names stay equal. User stacks, registers, AUX data, BPF programs, copies of the
-/// kernel's memory, wall-clock time, and what this version of perfx does not know are left out. Of raw
-/// data, numbers of the kernel's own tracepoints and names of tasks stay. All samples stay, with
-/// addresses, pids, times since boot, kernel release and CPU. Build-ids of the system's files stay,
-/// too, so their symbols can be found. The output is not compressed.
+/// Names become pseudonyms: those of the machine, of threads, cgroups, probes and BPF programs, and paths
+/// outside the system's folders (/usr/bin, /usr/lib, /lib, …), folder by folder. They keep ends like .so, and
+/// equal names stay equal. User stacks, registers, AUX data, BPF programs, copies of the kernel's memory,
+/// wall-clock time, and everything that this version of perfx does not know are left out. Raw data keeps
+/// numbers of the kernel's own tracepoints, and names of tasks. All samples stay, with addresses, pids, times
+/// since boot, kernel release and CPU. Build-ids of the system's files stay, too, so their symbols can be
+/// found. The output is not compressed.
 ///
-/// Pseudonyms come from a keyed hash. Without --key, the key is made from all that is removed, so a
-/// guess of one name can't be checked. With a secret --key, equal names have equal pseudonyms in
-/// several recordings.
+/// Pseudonyms come from a keyed hash. Without --key, the key is made from everything that is removed, so a
+/// guess of one name can't be checked. With a secret --key, equal names have equal pseudonyms in several
+/// recordings.
 ///
 /// Examples:
 ///   perfx redact perf.data -o public.data
@@ -34,7 +34,8 @@ use crate::io::source::temp_files;
 pub(crate) struct Redact {
     #[command(flatten)]
     options: RedactArgs,
-    /// Report what the recording still tells, and write nothing; if it is anything, the exit code is 3
+    /// Only report data about the user and the machine that is still in the recording; if there is any, the
+    /// exit code is 3
     #[arg(long, conflicts_with_all = ["output", "to", "force", "backup", "in_place", "dry_run"])]
     check: bool,
     #[command(flatten)]

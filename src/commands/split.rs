@@ -67,7 +67,7 @@ pub(crate) struct Split {
     /// In each part, leave out events without samples and build-ids of files that no process maps
     #[arg(long)]
     drop_unused: bool,
-    /// Refuse to write more parts than this; each has its own copy of what several need
+    /// Refuse to write more parts than this; each has its own copy of records that several need
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_parts: usize,
     /// Overwrite existing parts, and remove further ones of an older split
@@ -76,7 +76,7 @@ pub(crate) struct Split {
     /// Also write an index of each part, as perfx index does
     #[arg(long)]
     index: bool,
-    /// Dry run: report which parts there would be, write nothing
+    /// Dry run: report the parts, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

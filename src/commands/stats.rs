@@ -21,17 +21,17 @@ use crate::commands::export::input::filter_of;
 use crate::io::source::{InputsArgs, Source, each_input};
 use crate::term::units::{self, fitted, percent};
 
-/// Count records by kind, samples by event, and what was lost
+/// Count records by kind, samples by event, and losses
 ///
 /// Prints the numbers of perf report --stats, and more: bytes, the largest record of each kind,
 /// periods, AUX data, compression, first and last time. COMPRESSED records are counted, and so are
 /// the records they hold, as in perf. If samples hold counters (perf record -e '{…}:S'), "new values"
 /// is how often a sample found a changed value of that event's counter; perf counts these as samples.
 ///
-/// Options that select samples, such as --time and --pid, count the records that perfx filter would
-/// keep with them, decompressed. With an index (perfx index), little more than these is read.
+/// Options that select samples, such as --time and --pid, count the records that perfx filter would keep,
+/// decompressed. With an index (perfx index), little more than these is read.
 ///
-/// Of several recordings, each is counted by itself; one that can't be read does not stop the others.
+/// Several recordings are counted separately; one that can't be read does not stop the others.
 ///
 /// Examples:
 ///   perfx stats perf.data
@@ -271,7 +271,7 @@ fn aux_facts(aux: &AuxCount) -> Vec<(&'static str, String)> {
         let kinds = packets.by_kind.iter().map(|(kind, count)| format!("{} {kind}", units::count(*count)));
         facts.push(("AUX packets", kinds.collect::<Vec<_>>().join(", ")));
         let (syncs, lost) = (units::count(packets.syncs), units::count(packets.overflows));
-        facts.push(("AUX flow", format!("{syncs} points of synchronization, {lost} overflows")));
+        facts.push(("AUX flow", format!("{syncs} sync points, {lost} overflows")));
         if let (Some(Decimal(span)), Some(Decimal(traced))) = (packets.span_ns, packets.traced_ns) {
             let (share, span) = (percent(traced, span).trim_start().to_owned(), units::duration(span));
             facts.push(("AUX traced", format!("{share} of {span}, the time of all buffers")));

@@ -24,7 +24,7 @@ use crate::io::sparse;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::size;
 
-/// Unpack what perfx pack has packed into a new folder
+/// Unpack an archive of perfx pack into a new folder
 ///
 /// The folder has the recording, perf.data, and is a build-id cache of perf: perf --buildid-dir DIR and
 /// perfx's --buildid-dir DIR find the files in it. Every file is checked against the hash in the pack's
@@ -113,7 +113,7 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
     let entries = archive.entries().context(NOT_A_PACK)?.raw(true);
     for entry in entries {
         let mut entry = entry.context(NOT_A_PACK)?;
-        ensure!(manifest.is_none(), "{NOT_A_PACK}: there is something behind {MANIFEST}");
+        ensure!(manifest.is_none(), "{NOT_A_PACK}: there is something after {MANIFEST}");
         let kind = entry.header().entry_type();
         match kind {
             EntryType::GNULongName => {

@@ -18,13 +18,15 @@ use crate::io::source::{InputArgs, Source};
 
 /// Show the samples of a recording one after the other, as perf script does
 ///
-/// Samples come in the order of their times, those of a trace as they are decoded: a line with the fields, then a line for each frame of a
-/// call chain. The lines are those of perf script 7.3 with the same -F. The own fields of tracepoints (trace) are
-/// shown as their kernel prints them; what that needs more than the recording for is shown field by field.
+/// Samples come in the order of their times, those of a trace as they are decoded: a line with the fields,
+/// then a line for each frame of a call chain. The lines are those of perf script 7.3 with the same -F. The
+/// own fields of tracepoints (trace) are shown as their kernel prints them, or field by field if the format
+/// needs more than the recording.
 ///
-/// --itrace decodes a hardware trace, as perfx inject --itrace does, and shows samples while it decodes; they are kept
-/// in a temporary file only to select functions. Of Intel PT, -F +flags tells calls from returns and jumps, +ipc the
-/// instructions in a core cycle, and +insn,+insnlen the bytes of each instruction.
+/// --itrace decodes a hardware trace, as perfx inject --itrace does, and shows samples while it decodes; they
+/// are kept in a temporary file only to select functions. For Intel PT, -F +flags distinguishes calls,
+/// returns and jumps, +ipc shows instructions per core cycle, and +insn,+insnlen the bytes of each
+/// instruction.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -52,7 +54,7 @@ pub(crate) struct View {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Lines", long)]
     no_inline: bool,
-    /// Show only the first N samples. The rest of a trace is not decoded, and what is lost there is not reported
+    /// Show only the first N samples. The rest of a trace is not decoded, and losses there are not reported
     #[arg(help_heading = "Lines", long, value_name = "N")]
     head: Option<u64>,
     /// Show only the number of samples

@@ -24,12 +24,11 @@ use crate::io::source::temp_files;
 use crate::term::report::{VerbosityArgs, message};
 use crate::term::units::size;
 
-/// Show samples, bytes and losses a second while a recording is made
+/// Show samples, bytes and losses per second while a recording is made
 ///
-/// Between two programs, it passes the stream on unchanged. With a command, it runs perf record and
-/// follows the file or directory that perf writes; the exit code is then that of the command, or 128
-/// and the number of the signal that ended it. A signal that perfx gets, such as SIGTERM, goes to the
-/// command.
+/// Between two programs, it passes the stream on unchanged. With a command, it runs perf record and follows
+/// the file or directory that perf writes; the exit code is then that of the command, or 128 and the number
+/// of the signal that ended it. Signals to perfx, such as SIGTERM, are passed to the command.
 ///
 /// The figures are shown once a second if standard error is a terminal, and the totals at the end.
 /// The kernel reports losses late, so they may show up only at the end.

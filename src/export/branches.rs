@@ -791,7 +791,7 @@ pub fn say_runs(left_out: u64, program: &Path, report: &mut Report) {
     if left_out > 0 {
         let runs = counted(left_out, "range", "ranges");
         let program = program.display();
-        let what = "the next branch comes from before the range, or from more than 1 MiB behind its start";
+        let what = "the next branch comes from before the range, or from more than 1 MiB after its start";
         report.say(Level::Loss, format!("{program}: {runs} of code left out: {what}"));
     }
 }

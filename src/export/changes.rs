@@ -22,7 +22,7 @@ const ERROR_OF_ALL: f64 = 1.0 / 3.0;
 /// single samples.
 const SAMPLES_TO_VARY: f64 = 10.0;
 
-/// How what was sampled has changed, as [`compare()`] returns it.
+/// The changes of the sampled functions, as [`compare()`] returns it.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[non_exhaustive]
@@ -33,7 +33,7 @@ pub struct ProfileDiff {
     pub noise: Noise,
     /// Least change that counts, percent
     pub threshold: f64,
-    /// Functions have the samples in them and in what they called; otherwise only those in the function
+    /// True if functions also count the samples in the functions that they called
     pub total: bool,
     /// Shares of runs were compared, and not their weights
     pub shares: bool,
@@ -51,7 +51,7 @@ pub struct ProfileDiff {
     pub functions: Vec<FunctionChange>,
 }
 
-/// What a change was compared with.
+/// The noise that a change was compared with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Noise {
@@ -76,7 +76,7 @@ pub struct ProfileSide {
     pub weight: Decimal<u64>,
 }
 
-/// What a part of the samples weighs in a run of each side, on average.
+/// The average weight of a part of the samples in a run of each side.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Change {
@@ -103,7 +103,7 @@ pub struct Change {
 pub struct CommChange {
     /// The name
     pub comm: String,
-    /// What changed
+    /// Change of the weight
     pub change: Change,
 }
 
@@ -116,7 +116,7 @@ pub struct FunctionChange {
     pub function: String,
     /// The path of its file, in the first recording that has it; null if it is unknown
     pub file: Option<String>,
-    /// What changed
+    /// Change of the weight
     pub change: Change,
 }
 

@@ -426,7 +426,7 @@ impl FirefoxProfile {
             "tableLabel": "{marker.name}: {marker.data.count}",
             "display": ["marker-chart", "marker-table", "timeline-overview"],
             "fields": [{ "key": "count", "label": "Number", "format": "integer" }],
-            "description": "What the kernel could not write into the recording",
+            "description": "Records that the kernel could not write",
         });
         let meta = serde_json::json!({
             "categories": [category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")],

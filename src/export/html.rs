@@ -102,7 +102,7 @@ pub struct RecordingHead {
 pub struct EventHead {
     /// Its name.
     pub name: String,
-    /// What a period counts: `ns`, `samples` or the event.
+    /// Unit of a period: `ns`, `samples` or the event.
     pub unit: String,
     /// True if a sample stands for the time from its own on, as long as its period.
     pub lasts: bool,

@@ -60,49 +60,49 @@ pub enum Listing {
     },
     /// The DSOs.
     Dsos {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<DsoRow>,
     },
     /// The build-ids.
     BuildIds {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<BuildIdRow>,
     },
     /// The processes.
     Processes {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<ProcessRow>,
     },
     /// The threads.
     Threads {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<ThreadRow>,
     },
     /// The cgroups.
     Cgroups {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<CgroupRow>,
     },
     /// The namespaces.
     Namespaces {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// By kind, the heaviest first
         rows: Vec<NamespaceRow>,
     },
     /// The mappings.
     Mappings {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// In the order of the recording
         rows: Vec<MappingRow>,

@@ -59,7 +59,7 @@ pub(crate) fn each_list(
     }
     if !is_there {
         let (others, path) = (counted(others, "file", "files"), wanted.path.display());
-        report.say(Level::Loss, format!("{name}: has branches of {others}, none of which is {path}"));
+        report.say(Level::Loss, format!("{name}: has branches of {others}, but not of {path}"));
     }
     if thumb > 0 {
         report.say(Level::Loss, format!("{name}: {} of 32-bit Arm code", counted(thumb, "list", "lists")));

@@ -25,35 +25,35 @@ use crate::stacks::{Row, Stacks, Weight};
 pub enum Ranked {
     /// The functions.
     Functions {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
-        /// In the order that was asked for
+        /// In the requested order
         rows: Vec<FunctionRow>,
     },
-    /// The functions, of which a trace tells all calls.
+    /// The functions, with all of their calls in a trace.
     TracedFunctions {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
-        /// In the order that was asked for
+        /// In the requested order
         rows: Vec<TracedRow>,
     },
     /// The call stacks.
     Stacks {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// The heaviest first
         rows: Vec<StackRow>,
     },
     /// Functions with their callers.
     Callers {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// A tree: each function is followed by its callers, which are one deeper
         rows: Vec<CallRow>,
     },
     /// Functions with what they call.
     Callees {
-        /// What is counted
+        /// Events and unit of the counts
         counted: Counted,
         /// A tree: each function is followed by those that it calls, which are one deeper
         rows: Vec<CallRow>,
@@ -70,19 +70,19 @@ pub struct FunctionRow {
     pub dso: Option<String>,
     /// Percent of the period sampled in it
     pub self_percent: f64,
-    /// Percent of the period sampled in it and in what it called
+    /// Percent of the period sampled in it and in the functions that it called
     pub total_percent: f64,
     /// Samples in it
     pub samples: u64,
     /// The sum of their periods
     pub period: Decimal<u64>,
-    /// Samples in it and in what it called
+    /// Samples in it and in the functions that it called
     pub total_samples: u64,
     /// The sum of their periods
     pub total_period: Decimal<u64>,
 }
 
-/// A function of which a trace tells all calls.
+/// A function, with all of its calls in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct TracedRow {
@@ -94,7 +94,7 @@ pub struct TracedRow {
     pub calls: u64,
     /// The time in it, ns
     pub self_ns: Decimal<u64>,
-    /// The time in it and in what it called, ns
+    /// The time in it and in the functions that it called, ns
     pub total_ns: Decimal<u64>,
 }
 
@@ -116,7 +116,7 @@ pub struct StackRow {
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct CallRow {
-    /// Calls between it and the function that was asked for, which has 0
+    /// Calls between it and the requested function, which has 0
     pub depth: u32,
     /// Its name
     pub function: String,

@@ -24,7 +24,7 @@ pub struct Counted {
     pub samples: u64,
     /// The sum of their periods
     pub period: Decimal<u64>,
-    /// What a period counts: `ns`, `samples` or the event; null if it differs between recordings
+    /// Unit of a period: `ns`, `samples` or the event; null if it differs between recordings
     pub unit: Option<String>,
 }
 

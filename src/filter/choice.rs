@@ -57,7 +57,8 @@ pub struct WindowArgs {
     /// 10%-20%, 90%- for the last tenth, 10%/2 for the second tenth
     #[arg(long, value_name = "WINDOW", value_parser = windows)]
     time: Vec<List<Window>>,
-    /// The moments before TIME, and a tenth as long after it: TIME is as in --time, and DURATION is 10ms unless given
+    /// Keep samples from DURATION (10ms unless given) before TIME to a tenth of it after TIME, a time as in
+    /// --time
     #[arg(long, value_name = "TIME[,DURATION]", value_parser = Window::parse_around)]
     around: Vec<Window>,
 }
@@ -97,10 +98,10 @@ pub struct SelectArgs {
     /// Exclude samples of events whose name matches
     #[arg(long, value_name = "REGEX,…", value_parser = EventList::parse)]
     exclude_event: Vec<EventList>,
-    /// Keep samples whose instruction pointer is in a file whose path or last path component matches
+    /// Keep samples whose instruction pointer is in a file with a matching path or name
     #[arg(short = 'd', long, value_name = "REGEX,…", value_parser = regexes)]
     dso: Vec<List<Regex>>,
-    /// Exclude samples whose instruction pointer is in a matching file
+    /// Exclude samples whose instruction pointer is in such a file
     #[arg(long, value_name = "REGEX,…", value_parser = regexes)]
     exclude_dso: Vec<List<Regex>>,
     /// Keep samples of cgroups whose path matches
@@ -144,7 +145,7 @@ pub struct SelectArgs {
     /// Exclude samples with a matching function on their stack
     #[arg(long, value_name = "REGEX,…", value_parser = functions)]
     exclude_symbol: Vec<List<Regex>>,
-    /// Keep samples of which the innermost function matches
+    /// Keep samples whose innermost function matches
     #[arg(long, value_name = "REGEX,…", value_parser = functions)]
     leaf: Vec<List<Regex>>,
     /// Keep samples of tracepoints whose own fields fulfil a condition: FIELD OPERATOR VALUE, with the operators ==, !=,

@@ -295,8 +295,7 @@ impl Rewrite for CutRecords {
     fn finish(&mut self, session: &mut Session, _out: &mut Emit<'_>) -> Result<()> {
         let is_window = self.cut.owner.is_none() && !self.cut.windows.are_all();
         if is_window && Layouts::new(&session.events).any_samples(sample_type::AUX) {
-            let what =
-                "what was traced at the end of a window: it is in samples behind that, which are left out";
+            let what = "the trace at the end of a window: it is in later samples, which are left out";
             session.report.say(Level::Loss, what.to_owned());
         }
         let CutAux { chunks, kept, all } = self.aux;

@@ -213,7 +213,7 @@ fn one(rest: &mut &str, depth: u32) -> Result<Condition> {
     ensure!(!field.is_empty(), "`{}`: expected the name of a field", rest.trim());
     let operator = OPERATORS.into_iter().find(|operator| takes(rest, operator));
     let operator = operator.with_context(|| {
-        format!("`{}`: expected an operator behind `{field}`: {}", rest.trim(), OPERATORS.join(" "))
+        format!("`{}`: expected an operator after `{field}`: {}", rest.trim(), OPERATORS.join(" "))
     })?;
     let value = value(rest, operator)?;
     Ok(Condition::Test(Test { field: field.to_owned(), operator, value }))
@@ -237,7 +237,7 @@ fn value(rest: &mut &str, operator: &str) -> Result<Value> {
             (text, false)
         }
     };
-    ensure!(is_quoted || !text.is_empty(), "expected a value behind {operator}");
+    ensure!(is_quoted || !text.is_empty(), "expected a value after {operator}");
     if operator == "~" {
         return glob(text).map(Value::Glob);
     }

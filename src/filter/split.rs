@@ -211,8 +211,9 @@ impl Counted {
 
 impl Split {
     /// Reads the recording twice, with this many threads. `drop_unused` drops events without samples in a
-    /// part, and build-ids of files that no process of the part maps. More parts than `most` are refused: each has its
-    /// own copy of what several need, so a small recording can become any number of large ones.
+    /// part, and build-ids of files that no process of the part maps. More parts than `most` are refused:
+    /// each has its own copy of records that several need, so a small recording can become any number of
+    /// large ones.
     ///
     /// # Errors
     ///

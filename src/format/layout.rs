@@ -453,7 +453,7 @@ impl Layouts {
         match self.id_position {
             IdPosition::One | IdPosition::Same { .. } => Ok(()),
             IdPosition::Disagree { a, b } => Err(Error::new(format!(
-                "events {a} and {b} {} (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so records can't be told apart",
+                "events {a} and {b} {} (sample_type {:#x} and {:#x}, sample_id_all {} and {}), so their records can't be distinguished",
                 match [a, b].map(|event| self.layouts[event].sample.id) {
                     [None, None] => "have no event id",
                     _ => "have the event id at different places",

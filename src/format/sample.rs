@@ -940,7 +940,9 @@ pub fn with_history(
     let parts = [&body[..read], &chain, body.get(read..raw).unwrap_or_default(), &branches];
     let rest = body.get(raw..).unwrap_or_default();
     let made = build(RecordType::SAMPLE, record.misc(), &[&parts[..], &[rest]].concat(), endian);
-    made.ok_or_else(|| record.error("with what was before it, it would be larger than a record can be"))
+    made.ok_or_else(|| {
+        record.error("together with the earlier data, it would be larger than a record can be")
+    })
 }
 
 /// The call chain of a sample, without parsing the rest; `None` if there is none or it does not fit.

@@ -35,7 +35,7 @@ pub struct Diff {
     pub a: Side,
     /// The other recording
     pub b: Side,
-    /// Equal records at the front
+    /// Equal records at the beginning
     pub equal_records: u64,
     /// Events, features; if records differ, their counts
     pub differences: Vec<Difference>,

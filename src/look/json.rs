@@ -267,7 +267,7 @@ impl JsonSchema for Fields<'_> {
         json_schema!({
             "type": "object",
             "description": "Decoded fields in their order: numbers are strings, text that is not UTF-8 is \
-                {\"bytes\": hex digits}; `odd` lists what is not as it should be",
+                {\"bytes\": hex digits}; `odd` lists deviations from the format",
         })
     }
 }

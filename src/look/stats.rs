@@ -33,7 +33,7 @@ pub struct Stats {
     pub events: Vec<EventCount>,
     /// Samples of unknown events
     pub of_unknown_events: SampleCount,
-    /// What the recording says is lost
+    /// Losses that the recording reports
     pub lost: LostCount,
     /// AUX data
     pub aux: AuxCount,
@@ -105,7 +105,7 @@ pub struct SampleCount {
     pub bytes: u64,
 }
 
-/// What a recording says is lost.
+/// The losses that a recording reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 #[non_exhaustive]

@@ -66,7 +66,7 @@ pub(crate) fn write_records(
     nested.report(session);
     match hidden.found()? {
         Some(error) if pipe && to_pipe => {
-            let what = "it was copied unchanged; perfx recover restores what can be read";
+            let what = "it was copied unchanged; perfx recover restores the readable part";
             session.report.say(Level::Warning, format!("{error}: {what}"));
             Ok(())
         }

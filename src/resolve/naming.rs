@@ -176,7 +176,7 @@ pub fn code_advice(object: &Object, id: Option<BuildId>) -> String {
         (Object::Kernel, None) => {
             "--vmlinux FILE or --root DIR with its vmlinux; perf record --kcore keeps it".into()
         }
-        (Object::Module(_), _) => "code of modules is only in what perf record --kcore keeps".into(),
+        (Object::Module(_), _) => "only perf record --kcore keeps the code of modules".into(),
         (Object::Vdso | Object::Vdso32, _) => {
             "--buildid-dir DIR with the cache of the recorded machine".into()
         }

@@ -146,7 +146,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
 fn way_out(error: &anyhow::Error) -> &'static str {
     let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
     match fault.and_then(|fault| perfx_doctor::code(fault.as_str()).repair) {
-        Some("recover") => "; perfx recover restores what can be read",
+        Some("recover") => "; perfx recover restores the readable part",
         _ => "",
     }
 }

@@ -293,8 +293,10 @@ impl Reason {
             Reason::UnknownReturn => "a return to a call that was lost",
             Reason::Endless => "a loop without an end",
             Reason::InstructionSet => "32-bit Arm code",
-            Reason::NoPath => "the trace does not tell which instructions were executed",
-            Reason::Guest => "a guest ran whose records the recording lacks (perfx merge adds them)",
+            Reason::NoPath => "the trace does not show which instructions were executed",
+            Reason::Guest => {
+                "a guest was running that has no records in the recording (perfx merge adds them)"
+            }
         }
     }
 }

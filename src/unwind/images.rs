@@ -96,7 +96,7 @@ impl Images {
             return Loaded::Memory;
         }
         if dso.machine != Machine::Host {
-            return Loaded::Missing("it is of a guest, whose files are not here".to_owned());
+            return Loaded::Missing("it is a file of a guest, not of this machine".to_owned());
         }
         let path = dso_name(dso);
         if let Some(made) = self.made.get(Path::new(OsStr::from_bytes(path))) {

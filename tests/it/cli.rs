@@ -1048,7 +1048,7 @@ fn a_command_of_perf_gets_no_tip_to_an_unrelated_one() {
         ("record", Some("use perf record: perfx only works on existing recordings")),
         ("injekt", Some("a similar subcommand exists: 'inject'")),
         ("recor", Some("a similar subcommand exists: 'recover'")),
-        ("export speedscope", Some("speedscope reads what perfx export pprof writes")),
+        ("export speedscope", Some("speedscope reads the output of perfx export pprof")),
         ("nosuch", None),
     ] {
         let ran = perfx(&folder, given);

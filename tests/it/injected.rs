@@ -957,7 +957,7 @@ fn late_build_ids_are_reported_and_b_waits_for_them() {
         |option| perfx(args!["inject", option, "--foreign", "--to", "pipe", &input, "-f", "-o", &output]);
     let ran = inject("--buildid-all");
     let said =
-        "the build-ids of 2 DSOs come only behind the first mapping, where they stay; perfx inject -b waits";
+        "the build-ids of 2 DSOs come only after the first mapping, where they stay; perfx inject -b waits";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     let ran = inject("-b");
     assert!(ran.stderr.contains("injected 2 HEADER_BUILD_ID records"), "{}", ran.stderr);

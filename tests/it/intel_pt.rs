@@ -437,7 +437,7 @@ fn a_trace_in_samples_is_decoded_in_every_form_of_a_recording_and_left_out_of_th
     assert_eq!(sampled, 17);
     // stats and doctor decode it, too.
     let text = perfx(args!["stats", input]).text();
-    assert!(text.contains("AUX flow        13 points of synchronization"), "{text}");
+    assert!(text.contains("AUX flow        13 sync points"), "{text}");
     assert!(perfx(args!["doctor", "--foreign", input]).text().contains("100.00%  /opt/perfx/trace/loop"));
 }
 
@@ -449,7 +449,7 @@ fn a_guest_is_not_confused_with_the_host_and_is_reported() {
     let (input, output) = (data.join("hypervisor.data"), folder.path().join("out.data"));
     let ran = inject("i1ie", "2", &input, &output);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let told = "the flow is unknown from 24 places on, up to where the trace tells it again: 24 × a guest ran whose records";
+    let told = "decoding stopped at 24 places, each time up to the next known address: 24 × a guest was running";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let truth = fs::read_to_string(data.join("hypervisor.truth")).unwrap();
     let executed: usize = truth.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
@@ -461,7 +461,7 @@ fn a_guest_is_not_confused_with_the_host_and_is_reported() {
     assert!(quick.len() > 150 && !quick.iter().any(|line| line.contains(&of_guest)), "{}", quick.len());
     let code = doctor_shares(&input, &data.join("root"));
     let told =
-        "code that no record maps: of a guest whose records the recording lacks; perfx merge adds them";
+        "code that no record maps: of a guest that has no records in the recording; perfx merge adds them";
     assert!(code.lines().count() == 2 && code.contains(told), "{code}");
 }
 
@@ -847,11 +847,11 @@ fn dump_lists_the_packets_of_coresight_that_opencsd_lists() {
 fn stats_and_info_describe_the_trace() {
     let data = root().join("tests/data/trace");
     let text = perfx(args!["stats", data.join("overflow.data")]).text();
-    assert!(text.contains("AUX flow        5 points of synchronization, 2 overflows\n"), "{text}");
+    assert!(text.contains("AUX flow        5 sync points, 2 overflows\n"), "{text}");
     assert!(text.contains("102 TIP, 11 TIP.PGD, 11 TIP.PGE, 114 TNT, 16 TSC\n"), "{text}");
     assert!(text.contains("AUX traced      67.45% of 0.006 ms"), "{text}");
     let text = perfx(args!["stats", data.join("etm-overflow.data")]).text();
-    assert!(text.contains("AUX flow        9 points of synchronization, 4 overflows\n"), "{text}");
+    assert!(text.contains("AUX flow        9 sync points, 4 overflows\n"), "{text}");
     let text = perfx(args!["info", data.join("times.data")]).text();
     let traced =
         "traced        branches, TSC, CYC, MTC every 64 ticks of the crystal clock, a buffer for each CPU";

@@ -1,5 +1,5 @@
-//! The README and the guide are correct: every example is run and prints the output on the page, and the
-//! tables of the pages are complete.
+//! The README, the guide and docs/limits.md are correct: every example is run and prints what the page shows, and
+//! the tables of the pages are complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::snapshots::copy_all;
 use crate::support::{Fixture, Ran, Stdin, Tier, clean, perf, root, run, skipped, temp};
 use crate::tiers;
 
-/// The README and every page of the guide, by path from the project's root.
+/// The README, docs/limits.md and every page of the guide, by path from the project's root.
 fn pages() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("docs/guide")).unwrap();
     let mut pages: Vec<_> =

@@ -132,7 +132,7 @@ fn times_that_fall_together_are_counted() {
     let out = folder.path().join("out.data");
     let ran = perfx(args!["retime", "--scale", "0.000000001", fixture.path, "-o", out]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("records have the time of the record before"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("records have the same time as the record before"), "{}", ran.stderr);
     let ran = perfx(args!["retime", "-f", "--scale", "1000.5", fixture.path, "-o", out]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }

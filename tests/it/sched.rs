@@ -334,7 +334,7 @@ fn off_cpu_refuses_sampled_switches_if_nothing_shows_the_others() {
     fs::write(&input, sampled(7)).unwrap();
     let ran = perfx(args!["off-cpu", input, "-o", out]);
     assert!(ran.code == Some(1) && !out.exists(), "{}", ran.stderr);
-    let what = "stands for 7 switches, because only some were sampled (perf record -F";
+    let what = "represents 7 switches, because only some were sampled (perf record -F";
     assert!(ran.stderr.contains(what) && ran.stderr.contains("--switch-events"), "{}", ran.stderr);
     // With -c 10, too, kernels write a sample for each switch, if it has a period.
     fs::write(&input, sampled(1)).unwrap();

@@ -228,7 +228,7 @@ fn traces_that_can_not_be_decoded_get_advice() {
             1,
             &["Intel BTS", "perf inject --itrace makes samples of it"][..],
         ),
-        ("aux-spe", "inject --itrace", 1, &["AUXTRACE_INFO says that PMU 10 made the AUX data"]),
+        ("aux-spe", "inject --itrace", 1, &["AUXTRACE_INFO says that PMU 10 wrote the AUX data"]),
         (
             "aux-pipe-le",
             "inject --strip",

@@ -43,9 +43,7 @@ impl Clock {
         match tracer.conv {
             Some(conv) if options.timestamps || units.all(|unit| unit.is_virtual) => Ok(Clock::Virtual(conv)),
             None if options.timestamps => {
-                bail!(
-                    "--itrace=T takes timestamps for those of the counter that TIME_CONV converts: there is none"
-                )
+                bail!("--itrace=T needs a TIME_CONV record, which converts the timestamps: there is none")
             }
             _ => Ok(Clock::Records),
         }

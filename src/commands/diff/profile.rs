@@ -21,22 +21,22 @@ use crate::term::units::{count, duration, fitted};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Profiles")]
 pub(super) struct ProfileArgs {
-    /// Compare what functions weigh in the samples, instead of the contents
+    /// Compare the weights of functions in the samples instead of the contents
     #[arg(long, conflicts_with = "ignore")]
     pub(super) profile: bool,
-    /// Runs of the other side, of which there may be several; @FILE is a list of them, one per line
+    /// Runs of the other side; @FILE is a list of them, one per line
     #[arg(long, value_name = "B", num_args = 1.., requires = "profile")]
     vs: Vec<PathBuf>,
-    /// Changes below so many percent of the weight of a run of A do not count [default: 1%]
+    /// Ignore changes below this percentage of the weight of a run of A [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, requires = "profile")]
     threshold: Option<f64>,
     /// List only the first N functions
     #[arg(long, value_name = "N", requires = "profile")]
     head: Option<usize>,
-    /// Compare shares of the samples instead of weights: for recordings of a service, whose weight tells its load
+    /// Compare shares of the samples instead of weights, for services, whose weight depends on the load
     #[arg(long, requires = "profile")]
     shares: bool,
-    /// Compare the samples in a function and in what it called
+    /// Also count the samples in the functions that a function called
     #[arg(long, requires = "profile")]
     total: bool,
     /// Leave out calls that the compiler inlined, and don't read DWARF
@@ -140,9 +140,10 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
         let so = if found.changed || !(found.all.beyond_noise || beyond > 0) {
             ""
         } else {
-            "; without --threshold, that is not taken for a change"
+            "; without --threshold, that does not count as a change"
         };
-        let what = "how much one run differs from the next can't be told from one run a side (--vs)";
+        let what =
+            "differences between runs are unknown, because there is one run on each side (--vs takes more)";
         report.say(Level::Info, format!("{what}{so}"));
     }
 }

@@ -18,11 +18,11 @@ pub(crate) struct MissingCode {
     name: Option<String>,
     /// Its build-id in the recording
     build_id: Option<String>,
-    /// Bytes of the trace behind an address in this code, up to the next address in the trace
+    /// Bytes of the trace after an address in this code, up to the next address in the trace
     bytes: u64,
-    /// Bytes of the trace behind any address
+    /// Bytes of the trace after any address
     of_bytes: u64,
-    /// What finds it
+    /// Option that finds it
     advice: String,
 }
 
@@ -53,7 +53,7 @@ impl MissingCode {
         MissingCode {
             name: dso.as_ref().map(|dso| String::from_utf8_lossy(dso_name(dso)).into_owned()),
             advice: match is_hidden {
-                true => "of a guest whose records the recording lacks; perfx merge adds them".to_owned(),
+                true => "of a guest that has no records in the recording; perfx merge adds them".to_owned(),
                 false => advice(known.as_ref(), dso.as_ref().and_then(|dso| dso.machine.guest())),
             },
             build_id: id,

@@ -94,7 +94,7 @@ impl Packets {
             let records = counted(self.unknown, "record", "records");
             let what = format!(
                 "--aux shows the packets of Intel PT, Arm SPE, ETMv4 and ETE; {records} have other traces, or none that an \
-                 AUXTRACE_INFO record in front of them describes"
+                 AUXTRACE_INFO record before them describes"
             );
             report.say(Level::Warning, what);
         }

@@ -23,16 +23,16 @@ use crate::term::units::size;
 
 /// Write the branches of a program for create_llvm_prof, which makes a profile for clang (AutoFDO)
 ///
-/// The output is what create_llvm_prof reads with --profiler=text, and what simpleperf inject writes:
-/// ranges of code that ran without a taken branch, and branches, each with its count. Addresses count
-/// from the first segment of the file. Branches from and to other files and the kernel are left out.
-/// Of CoreSight, it is the text of simpleperf inject: each branch ends a range, indirect branches go to 0,
-/// and addresses are offsets in the file.
-/// With --dir, one reading gives a profile of each program and library that has a build-id in the
-/// recording and whose file is found.
+/// The output is the text for create_llvm_prof --profiler=text, which simpleperf inject writes, too: ranges
+/// of code that ran without a taken branch, and branches, each with its count. Addresses count from the first
+/// segment of the file. Branches from and to other files and the kernel are left out. For CoreSight, each
+/// branch ends a range, indirect branches go to 0, and addresses are offsets in the file. With --dir, one
+/// reading gives a profile of each program and library that has a build-id in the recording and whose file is
+/// found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
-/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). For a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be
+/// found.
 ///
 /// Examples:
 ///   perfx export autofdo perf.data --binary ./server -o server.autofdo
@@ -47,13 +47,13 @@ pub(crate) struct Autofdo {
 
 /// Write the branches of a program for BOLT: a pre-aggregated profile for perf2bolt -pa
 ///
-/// perf2bolt makes the same .fdata of it as of the recordings, without perf, in one reading of
-/// any number of recordings. Branches of other programs and of the kernel are left out. With
-/// --dir, one reading gives a profile of each program and library that has a build-id in the
-/// recording and whose file is found.
+/// perf2bolt makes the same .fdata from it as from the recordings, but without perf, and from any number of
+/// recordings at once. Branches of other programs and of the kernel are left out. With --dir, one reading
+/// gives a profile of each program and library that has a build-id in the recording and whose file is found.
 ///
-/// The branches are those of branch stacks (perf record -b). Of a recording with a trace of Intel PT or
-/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be found.
+/// The branches are those of branch stacks (perf record -b). For a recording with a trace of Intel PT or
+/// CoreSight (perf, simpleperf), every branch of the trace counts; the code of all files that ran must be
+/// found.
 ///
 /// Examples:
 ///   perfx export bolt perf.data --binary ./server -o server.preagg
@@ -83,12 +83,12 @@ struct SumArgs {
 
 /// Write the branches of a program for llvm-profgen, which makes a profile for clang (AutoFDO)
 ///
-/// The output is what llvm-profgen reads with --perfscript: the lines of perf script with mappings and
-/// branch stacks, each distinct stack once with its count. If samples have call chains, too (perf record
-/// -b -g), they are written with them, and the profile tells the callers of a function apart (CSSPGO).
+/// The output is for llvm-profgen --perfscript: the lines of perf script with mappings and branch stacks,
+/// each distinct stack once with its count. If samples have call chains, too (perf record -b -g), they are
+/// written with them, and the profile distinguishes the callers of a function (CSSPGO).
 ///
-/// Of a recording with a trace of Intel PT, every branch of the trace counts, in stacks of one branch and the
-/// code behind it; the code of all files that ran must be found.
+/// For a recording with a trace of Intel PT, every branch of the trace counts, in stacks of one branch and
+/// the code after it; the code of all files that ran must be found.
 ///
 /// Examples:
 ///   perfx export profgen perf.data --binary ./server -o server.script

@@ -25,10 +25,10 @@ use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 /// as long as their build-id or inode is still the recorded one, from their debug files, and from the
 /// running kernel if it is the recorded one.
 ///
-/// Of several recordings, each has its tables in a folder of its own in DIR, named after the recording.
+/// The tables of each of several recordings are in a folder of their own in DIR, named after the recording.
 ///
-/// Options that select samples, such as --time and --symbol, write the tables of what perfx filter
-/// would keep.
+/// Options that select samples, such as --time and --symbol, write the tables of the records that perfx
+/// filter would keep.
 ///
 /// Examples:
 ///   perfx export csv perf.data --dir tables

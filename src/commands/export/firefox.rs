@@ -14,10 +14,11 @@ use crate::term::units::duration;
 
 /// Write call stacks over time as a profile for the Firefox Profiler (profiler.firefox.com), with symbols
 ///
-/// The profile has a track for each thread, with functions, source lines and inlined calls inside, so it
-/// can be opened anywhere. Of several events, the stacks of cycles or of a clock are shown, unless --event
-/// selects some; the others are counters of their process. What the kernel lost is shown as markers. Where a thread has no samples for a while, it is shown as idle; times are those of the
-/// wall clock if the recording has it (perf record -k CLOCK_MONOTONIC).
+/// The profile has a track for each thread, with functions, source lines and inlined calls inside, so it can
+/// be opened anywhere. If there are several events, the stacks of cycles or of a clock are shown, unless
+/// --event selects some; the others are counters of their process. Losses of the kernel are shown as markers,
+/// and a thread without samples for a while as idle. Times are those of the wall clock if the recording has
+/// it (perf record -k CLOCK_MONOTONIC).
 ///
 /// Examples:
 ///   perfx export firefox perf.data -o perf.json.gz

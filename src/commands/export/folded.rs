@@ -12,9 +12,9 @@ use crate::io::source::InputsArgs;
 
 /// Write call stacks as folded lines for flame graphs: comm;outermost;…;innermost COUNT
 ///
-/// The lines are those of perf script | stackcollapse-perf.pl, sorted. Of several events, cycles or a clock
-/// is taken, unless --event selects some. COUNT is the sum of the periods: nanoseconds of cpu-clock and of
-/// what off-cpu measured, otherwise events. Those of several recordings add up.
+/// The lines are those of perf script | stackcollapse-perf.pl, sorted. If there are several events, cycles or
+/// a clock is counted, unless --event selects some. COUNT is the sum of the periods: nanoseconds of cpu-clock
+/// and of waits that off-cpu measured, otherwise events. Counts of several recordings add up.
 ///
 /// Examples:
 ///   perfx export folded perf.data | flamegraph.pl > flame.svg
@@ -31,7 +31,7 @@ pub(crate) struct Folded {
     /// First frames of a line
     #[arg(help_heading = "Lines", long, value_enum, default_value_t = By::Comm)]
     by: By,
-    /// What the lines count
+    /// The number at the end of a line
     #[arg(help_heading = "Lines", long, value_enum, default_value_t = Unit::Period)]
     weight: Unit,
     /// Mark functions of the kernel with _[k]

@@ -184,7 +184,9 @@ impl Html {
         found.say(report);
         if stacks.step > 0 {
             let step = duration(stacks.step);
-            let line = format!("the times of so many samples are rounded down to multiples of {step}");
+            let line = format!(
+                "there are too many samples for exact times: times are rounded down to multiples of {step}"
+            );
             report.say(Level::Info, line);
         }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);

@@ -12,9 +12,8 @@ use crate::io::source::InputsArgs;
 
 /// Write call stacks as a profile for pprof, with functions, lines and inlined calls
 ///
-/// The profile is what go tool pprof, Pyroscope, Parca and speedscope read (profile.proto, gzip). Each
-/// event has two values: the number of samples and the sum of their periods. Those of several
-/// recordings add up.
+/// The profile (profile.proto, gzip) is for go tool pprof, Pyroscope, Parca and speedscope. Each event has
+/// two values: the number of samples and the sum of their periods. Values of several recordings add up.
 ///
 /// Examples:
 ///   perfx export pprof perf.data -o perf.pb.gz && go tool pprof -top perf.pb.gz

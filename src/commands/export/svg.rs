@@ -10,7 +10,7 @@ use super::input::{Collected, StackArgs, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
 
-/// Draw call stacks as one flame graph, a picture that a ticket can hold
+/// Draw call stacks as one flame graph, a picture for a ticket or a document
 ///
 /// Names are text that a browser can search, and the colours are those of export html. The picture shows one
 /// event, cycles or a clock if there are several, unless --event selects another. Frames narrower than half

@@ -95,7 +95,7 @@ struct TablePlace {
     offset: Hex,
 }
 
-/// How much the recording has of what.
+/// The numbers of records, samples and other contents.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Count {
@@ -106,9 +106,9 @@ pub(crate) struct Count {
     build_ids: usize,
     /// Entries of feature AUXTRACE
     auxtrace_index: usize,
-    /// What made the AUX data, as AUXTRACE_INFO says; empty if there is none, and for pipe data
+    /// Tracer of the AUX data, from AUXTRACE_INFO; empty if there is none, and for pipe data
     aux_tracers: Vec<&'static str>,
-    /// How Intel PT or CoreSight was told to trace, in words
+    /// Settings of Intel PT or CoreSight, in words
     aux_traced: Vec<String>,
     /// Files with records
     #[schemars(range(min = 1))]

@@ -32,13 +32,13 @@ pub(super) struct RankArgs {
     /// Show what this function calls as a tree
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["sort", "children"])]
     callees: Option<String>,
-    /// The most calls between that function and a row of its tree [default: 10]
+    /// Show at most this many calls from that function [default: 10]
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
     /// Leave out the rows of a tree below this share [default: 0.5%]
     #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     percent_limit: Option<f64>,
-    /// Take calls that the compiler inlined for functions of their own, unlike the totals of perf report
+    /// Count inlined calls as functions of their own, unlike the totals of perf report
     #[arg(long, conflicts_with = "itrace")]
     inline: bool,
     #[command(flatten)]
@@ -48,12 +48,12 @@ pub(super) struct RankArgs {
 /// The order of functions.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum SortKey {
-    /// What was sampled in the function
+    /// Samples in the function alone
     #[value(name = "self")]
     Own,
-    /// What was sampled in the function and in what it called
+    /// Samples in the function and in the functions that it called
     Total,
-    /// The samples in the function, or its calls in a trace
+    /// Number of samples in the function, or of its calls in a trace
     #[value(alias = "calls")]
     Samples,
     /// The name

@@ -92,7 +92,7 @@ impl Column {
 /// The table `recordings`.
 pub const RECORDINGS: Table = Table {
     name: "recordings",
-    about: "What was recorded",
+    about: "The recordings",
     sorted_by: None,
     columns: &[
         column("path", Kind::Text, "Its name, as it was given"),
@@ -110,7 +110,7 @@ pub const RECORDINGS: Table = Table {
         column("cmdline", Kind::Texts, "Its command line"),
         maybe("kernel_build_id", Kind::Text, "The build-id of the recorded kernel"),
         maybe("clockid", Kind::I32, "The clock of the times, as for clock_gettime(2); null for perf's own"),
-        maybe("wall_offset_ns", Kind::I64, "What turns `time_ns` into ns since 1970"),
+        maybe("wall_offset_ns", Kind::I64, "Added to `time_ns`, it gives ns since 1970"),
         maybe("first_ns", Kind::I64, "The time of the first sample"),
         maybe("last_ns", Kind::I64, "The time of the last sample"),
         column("samples", Kind::I64, "Rows in `samples`"),
@@ -166,9 +166,9 @@ pub const SAMPLES: Table = Table {
         column(
             "mode",
             Kind::Text,
-            "What ran: `user`, `kernel`, `hypervisor`, `guest_user`, `guest_kernel` or `unknown`",
+            "The mode of the CPU: `user`, `kernel`, `hypervisor`, `guest_user`, `guest_kernel` or `unknown`",
         ),
-        column("frame", Kind::I64, "Where: a row of `frames`"),
+        column("frame", Kind::I64, "The sampled code: a row of `frames`"),
         maybe("stack", Kind::I64, "The call chain: a row of `stacks`"),
         column(
             "period",
@@ -179,7 +179,7 @@ pub const SAMPLES: Table = Table {
         maybe("weight2", Kind::I32, "More costs, for example the latency of the instruction"),
         maybe("weight3", Kind::I32, "More costs, for example the latency of its retirement"),
         maybe("addr", Kind::I64, "The address of data or of a branch target; the bits of 64 without a sign"),
-        maybe("data_frame", Kind::I64, "Where that is, if it is in a file or kernel: a row of `frames`"),
+        maybe("data_frame", Kind::I64, "The same address, if it is in a file or kernel: a row of `frames`"),
         maybe("phys_addr", Kind::I64, "The physical address"),
         maybe("data_src", Kind::I64, "`union perf_mem_data_src`"),
         maybe("transaction", Kind::I64, "PERF_TXN_ bits"),
@@ -204,7 +204,7 @@ pub const STACKS: Table = Table {
     columns: &[
         column("stack", Kind::I64, "Its number, from 0").rising(),
         column("depth", Kind::I32, "The number of frames"),
-        column("kernel_depth", Kind::I32, "How many of them are in a kernel"),
+        column("kernel_depth", Kind::I32, "The number of those in a kernel"),
         column(
             "truncated",
             Kind::Bool,
@@ -221,7 +221,7 @@ pub const FRAMES: Table = Table {
     sorted_by: None,
     columns: &[
         column("frame", Kind::I64, "Its number, from 0"),
-        column("mode", Kind::Text, "What ran there, as in `samples`"),
+        column("mode", Kind::Text, "The mode of the CPU, as in `samples`"),
         maybe("dso", Kind::I32, "A row of `dsos`; null if nothing was mapped there"),
         maybe(
             "offset",
@@ -345,8 +345,8 @@ pub const SPE: Table = Table {
         maybe("sub", Kind::Text, "The kind of operation, as in `perf report -D`: `GP-REG`, `COND IND`"),
         maybe("frame", Kind::I64, "The instruction: a row of `frames`"),
         maybe("el", Kind::I32, "The exception level, 0 to 3"),
-        maybe("target_frame", Kind::I64, "Where a branch went: a row of `frames`"),
-        maybe("prev_target_frame", Kind::I64, "Where the branch before it went: a row of `frames`"),
+        maybe("target_frame", Kind::I64, "The target of a branch: a row of `frames`"),
+        maybe("prev_target_frame", Kind::I64, "The target of the branch before it: a row of `frames`"),
         maybe("addr", Kind::I64, "The address of data; the bits of 64 without a sign"),
         maybe("phys_addr", Kind::I64, "Its physical address"),
         column(
@@ -364,12 +364,12 @@ pub const SPE: Table = Table {
         column("not_taken", Kind::Bool, "A branch that was not taken"),
         column("mispredicted", Kind::Bool, "A branch that was predicted wrongly"),
         column("remote", Kind::Bool, "It accessed memory of another socket"),
-        maybe("source", Kind::I32, "Where the data came from; the CPU defines the values"),
+        maybe("source", Kind::I32, "The source of the data; the CPU defines the values"),
         maybe("data_src", Kind::I64, "The same as `union perf_mem_data_src`, as perf derives it"),
         maybe("latency", Kind::I32, "Cycles from dispatch to completion"),
         maybe("issue_latency", Kind::I32, "Cycles from dispatch to issue"),
         maybe("xlat_latency", Kind::I32, "Cycles of the translation of the address"),
-        maybe("context", Kind::I64, "What the CPU had in CONTEXTIDR: on Linux, the thread"),
+        maybe("context", Kind::I64, "The CPU's CONTEXTIDR: on Linux, the thread"),
     ],
 };
 

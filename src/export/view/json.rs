@@ -20,7 +20,7 @@ use super::text::shown_flags;
 /// A line of `perfx view --json`.
 pub type Line<'s> = Document<1, Body<'s>>;
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Body<'s> {
@@ -76,7 +76,7 @@ pub struct SampleLine<'s> {
     /// Of a decoded trace: the kind of branch, and whether tracing begins or ends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) flags: Option<String>,
-    /// Of a decoded branch: how many calls have not returned; for a return, with the one that it ends
+    /// Calls that have not returned, at a decoded branch; for a return, with the one that it ends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) callindent: Option<u32>,
     /// With callindent: the function that a branch calls or returns from
@@ -88,13 +88,13 @@ pub struct SampleLine<'s> {
     /// Their number
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) insnlen: Option<usize>,
-    /// Of an event that perf makes up when it decodes a trace: its data
+    /// Data of an event that perf synthesizes when it decodes a trace
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) synth: Option<String>,
     /// The address of data or of a branch target
     #[serde(skip_serializing_if = "Option::is_none")]
     addr: Option<Hex>,
-    /// What is there, of events whose address is one of code or data that they touched
+    /// The symbol at that address, for events whose address is one of code or data
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) addr_frame: Option<FrameObject<'s>>,
     /// Where the data came from: operation, level, snoop, TLB, lock and block, in perf's words
@@ -143,7 +143,7 @@ pub struct SampleLine<'s> {
     frames: Option<[FrameObject<'s>; 0]>,
 }
 
-/// What was counted.
+/// The counted events and their unit.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct Counted {
@@ -188,10 +188,10 @@ pub(super) struct BranchObject<'s> {
     to: Hex,
     /// As perf shows them: predicted (P, M or -), in a transaction, aborted, cycles, kind, speculation
     flags: String,
-    /// What is at the address of the branch, with brstacksym
+    /// The symbol at the address of the branch, with brstacksym
     #[serde(skip_serializing_if = "Option::is_none")]
     from_frame: Option<FrameObject<'s>>,
-    /// What is at its target
+    /// The symbol at its target
     #[serde(skip_serializing_if = "Option::is_none")]
     to_frame: Option<FrameObject<'s>>,
 }

@@ -192,7 +192,7 @@ impl<'v, 'o> Printer<'v, 'o> {
             .collect();
         if !all.is_empty() {
             let events = counted(all.len() as u64, "tracepoint", "tracepoints");
-            let what = "are shown one by one: perfx does not print as the kernel's format for printing says";
+            let what = "are shown one by one, because the kernel's format for printing needs more than the recording";
             report.say(Level::Info, format!("the fields of {events} {what}{LISTED}"));
             all.iter().for_each(|(name, why)| report.say(Level::Detail, format!("{name} {why}")));
         }

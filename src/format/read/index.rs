@@ -90,7 +90,7 @@ impl IndexedBatch {
     /// The batch is damaged, or holds compressed records.
     pub fn of(batch: &Batch) -> Result<IndexedBatch> {
         if let Some(fragment) = &batch.fragment {
-            return Err(fragment.to_error().hint("perfx recover restores what can be read; index that"));
+            return Err(fragment.to_error().hint("perfx recover restores the readable part; index that"));
         }
         if batch.kinds.intersects(Kinds::COMPRESSED) {
             let what = "only the whole of compressed records can be read, so an index would be of no use";

@@ -187,6 +187,6 @@ fn left_out(error: &Error, what: &str) -> Fault {
         offset: error.place().and_then(Origin::stored_at).map_or(0, |(_, offset)| offset),
         what: format!("{kind}{}; {what}", error.what()),
         severity: Severity::Fatal,
-        hint: Some("perfx recover restores what can be read"),
+        hint: Some("perfx recover restores the readable part"),
     }
 }

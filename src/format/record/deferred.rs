@@ -46,7 +46,7 @@ impl<'a> CallchainDeferred<'a> {
         if count > fitting as u64 {
             d.add_issue(
                 FaultCode::CountTooLarge,
-                format!("{count} items of `ips`, of which only {fitting} are there"),
+                format!("{count} items of `ips`, but only {fitting} are there"),
             );
             return None;
         }

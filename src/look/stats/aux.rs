@@ -29,13 +29,13 @@ pub struct AuxCount {
     pub partial: u64,
     /// AUX records with the flag COLLISION: the processor discarded data
     pub collisions: u64,
-    /// What made the data, as AUXTRACE_INFO says
+    /// Tracer, from AUXTRACE_INFO
     pub tracers: Vec<Cow<'static, str>>,
     /// The buffers, by CPU and thread
     pub buffers: Vec<AuxBuffer>,
     /// Of AUX records
     pub time: Option<TimeSpan>,
-    /// What the packets of Intel PT or CoreSight tell; null for other tracers, in pipe data, of selected
+    /// Contents of the packets of Intel PT or CoreSight; null for other tracers, in pipe data, of selected
     /// samples, and if the data cannot be read
     pub packets: Option<PacketCounts>,
 }
@@ -46,13 +46,13 @@ pub struct AuxCount {
 pub struct PacketCounts {
     /// By their kind in the words of perf (Intel PT) or OpenCSD (CoreSight), without padding
     pub by_kind: BTreeMap<&'static str, u64>,
-    /// Points of synchronization
+    /// Sync points
     pub syncs: u64,
     /// How often the processor lost packets
     pub overflows: u64,
-    /// The time that the traces of all buffers span, added up, in ns; null if it is not known
+    /// Total time span of the traces of all buffers, ns; null if unknown
     pub span_ns: Option<Decimal<u64>>,
-    /// That of it in which code was traced
+    /// Total time in which code was traced, ns
     pub traced_ns: Option<Decimal<u64>>,
 }
 
