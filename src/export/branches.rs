@@ -19,23 +19,19 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_auxtrace::Atoms;
-use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_format::read::{Batch, Recording};
+use perfx_filter::{FilterOptions, SelectedSamples};
+use perfx_format::read::Recording;
 use perfx_format::record::cpumode::{KERNEL_START, USER};
-use perfx_format::sample::{Sample, frames};
-use perfx_format::{
-    BranchStacks, Bytes, Event, Feature, Kinds, Layout, Layouts, OrderKey, Record, RecordType,
-};
+use perfx_format::sample::frames;
+use perfx_format::{BranchStacks, Bytes, Event, Feature, Layout};
 use perfx_model::address_space::{Dso, Lookup, Machine, Space};
 use perfx_pipeline::{Error, Level, Report, Result, counted};
 use perfx_resolve::{Facts, IdOptions, RecordedIds, dso_name};
+use perfx_samples::{Before, Counters, Losses, SampleView, Visit, visit};
 use perfx_trace::Run;
 use symbols::{ElfFile, Symbols, relocated_branches};
 
-use crate::batches::each_batch;
-use crate::counters::event_of;
 use crate::lists::{ListedRun, Wanted, each_list};
-use crate::losses::Losses;
 use crate::ranges::{Code, Ranges};
 use crate::traced::{Ran, Traced, is_kernel};
 
@@ -599,7 +595,6 @@ pub(crate) struct Collected {
     /// By the numbers of the files.
     pub(crate) profiles: HashMap<u32, BranchProfile>,
     pub(crate) counts: BranchCounts,
-    losses: Losses,
 }
 
 impl Files<'_> {
@@ -616,21 +611,13 @@ impl Files<'_> {
         report: &mut Report,
     ) -> Result<Collected> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
-        let work = |batch: &Batch| {
-            let lookup = Lookup::new(self.facts.spaces.clone());
-            let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            Worker { files: self, lookup, chooser, part: Collected::default() }.read(batch)
-        };
+        let lookup = || Lookup::new(self.facts.spaces.clone());
+        let new = || Worker { files: self, lookup: lookup(), part: Collected::default() };
         let mut all = Collected::default();
-        report.read.bytes += each_batch(recording, threads, report, work, |_, part| {
-            all.counts.add(part.counts);
-            all.losses += part.losses;
-            for (owner, profile) in part.profiles {
-                all.profiles.entry(owner).or_default().join(profile);
-            }
-            Ok(())
-        })?;
-        all.losses.say("not counted", report);
+        let source = (self.facts, selected.as_ref());
+        let (losses, bytes) = visit(recording, source, threads, report, new, &mut all)?;
+        report.read.bytes += bytes;
+        losses.say("not counted", report);
         if let Some(selected) = selected.filter(|_| all.counts.samples == 0) {
             selected.say_none(&recording.name, false, report);
         }
@@ -685,51 +672,53 @@ struct Jump {
     is_of_kernel: bool,
 }
 
-/// Reads one batch.
+/// Takes the samples of one batch.
 struct Worker<'f> {
     files: &'f Files<'f>,
     lookup: Lookup,
-    chooser: Option<SampleChooser>,
     part: Collected,
 }
 
-impl Worker<'_> {
-    fn read(mut self, batch: &Batch) -> Result<Collected> {
-        let (mut walker, mut wanted) = (batch.walk(), Kinds::of(&[RecordType::SAMPLE]));
-        if let Some(chooser) = &self.chooser {
-            chooser.leave_out(batch, &mut wanted);
+impl Visit for Worker<'_> {
+    type Part = Collected;
+    type All = Collected;
+
+    fn sample(&mut self, sample: SampleView<'_>, _event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        let stacks = sample.layout.branch_stacks();
+        if stacks != BranchStacks::None {
+            counters.losses.see(sample);
         }
-        while let Some(sample) = walker.next_wanted(wanted, usize::MAX)? {
-            let Some((_, layout)) = event_of(&sample, &batch.layouts, self.files.facts) else {
-                self.part.losses.astray += 1;
-                continue;
-            };
-            let takes = |chooser: &mut SampleChooser| chooser.takes(&sample, &batch.layouts);
-            let stacks = layout.branch_stacks();
-            if stacks == BranchStacks::None || !self.chooser.as_mut().is_none_or(takes) {
-                continue;
-            }
-            self.part.losses.see(&sample, layout);
-            match stacks {
-                BranchStacks::Taken => self.sample(&sample, layout, &batch.layouts),
-                _ => self.part.losses.gappy += 1,
-            }
+        match stacks {
+            BranchStacks::None => {}
+            BranchStacks::Taken => self.branches(sample, &mut counters.losses),
+            _ => counters.losses.gappy += 1,
         }
+        Ok(())
+    }
+
+    fn part(self, _passed_over: u64) -> Result<Collected> {
         Ok(self.part)
     }
 
-    fn sample(&mut self, sample: &Record<'_>, layout: &Layout, layouts: &Layouts) {
-        let Ok(parsed) = Sample::parse_known(sample, layout) else {
-            self.part.losses.short += 1;
+    fn join(all: &mut Collected, part: Collected, _before: &Before) -> Result<()> {
+        all.counts.add(part.counts);
+        for (owner, profile) in part.profiles {
+            all.profiles.entry(owner).or_default().join(profile);
+        }
+        Ok(())
+    }
+}
+
+impl Worker<'_> {
+    fn branches(&mut self, sample: SampleView<'_>, losses: &mut Losses) {
+        let Ok(parsed) = sample.parts() else {
+            losses.short += 1;
             return;
         };
         let Some(branches) = parsed.branches else { return };
-        let Some(pid) = layout.pid_tid(sample).map(|(pid, _)| pid).filter(|_| !sample.is_of_guest()) else {
-            return;
-        };
-        let space = Space { machine: Machine::Host, pid };
-        let key = OrderKey::of(sample, Some(layout), layouts);
-        let Worker { files, lookup, part, .. } = self;
+        let Some(pid) = sample.pid().filter(|_| !sample.record.is_of_guest()) else { return };
+        let (space, key) = (Space { machine: Machine::Host, pid }, sample.key());
+        let Worker { files, lookup, part } = self;
         part.counts.samples += 1;
         let mut place = |address| {
             let hit = lookup.find(space, address, key)?;

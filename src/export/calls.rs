@@ -17,12 +17,11 @@ use perfx_filter::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
 use perfx_format::read::{Batch, Recording};
 use perfx_pipeline::{Context as _, Level, Report, Result};
 use perfx_resolve::{Facts, IdOptions, Search, dwarf_files};
+use perfx_samples::{Losses, Select, each_batch};
 
 use self::follow::{Follower, Out};
 use self::functions::Functions;
 use self::read::Reader;
-use crate::batches::each_batch;
-use crate::losses::Losses;
 use crate::stacks::{Grouping, Stacks};
 
 /// What is selected of the calls.
@@ -61,8 +60,8 @@ impl Stacks {
         let mut follower = Follower::new(Functions::new(search, &files), out)?;
         let mut losses = Losses::default();
         let work = |batch: &Batch| {
-            let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            Reader::new(facts, grouping, event, chooser).read(batch)
+            let is_selected = selected.as_ref().map(Select::on_thread);
+            Reader::new(facts, grouping, event, is_selected).read(batch)
         };
         let is_decoded = decoded.is_some();
         let mut decoded = decoded;

@@ -7,10 +7,12 @@ use indexmap::IndexSet;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::{CallStack, frames};
-use perfx_format::{Layout, Layouts, OrderKey, Record, sample_type};
+use perfx_format::{Layouts, OrderKey, Record, sample_type};
 use perfx_model::address_space::Space;
+use perfx_model::guests::Guests;
 use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
+use perfx_samples::SampleView;
 
 /// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
 #[derive(Clone, Default, Debug)]
@@ -132,13 +134,24 @@ pub(crate) struct Resolver<'f> {
     buffer: Vec<u8>,
 }
 
-/// The record whose addresses are resolved, and what decides about its address space.
+/// A sample whose addresses are resolved, and what decides about its address space.
 #[derive(Clone, Copy)]
-pub(crate) struct At<'r, 'a> {
-    pub(crate) record: &'r Record<'a>,
-    pub(crate) layouts: &'r Layouts,
+pub(crate) struct At<'s> {
+    pub(crate) sample: SampleView<'s>,
     pub(crate) pid: Option<u32>,
     pub(crate) key: OrderKey,
+}
+
+impl<'s> At<'s> {
+    pub(crate) fn of(sample: SampleView<'s>) -> At<'s> {
+        At { sample, pid: sample.pid(), key: sample.key() }
+    }
+
+    /// The address space of its code of this cpumode.
+    #[inline]
+    pub(crate) fn space(&self, guests: &Guests, mode: u16) -> Option<Space> {
+        guests.space(self.sample.record, self.sample.layouts, self.pid, mode)
+    }
 }
 
 /// What the chain of a sample lacks.
@@ -183,17 +196,16 @@ impl<'f> Resolver<'f> {
 
     /// Resolves the call stack of a sample into `chain`. As in perf, a sample without one, or with an empty one, has its
     /// own address as the only frame.
-    pub(crate) fn sample(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<Lack> {
+    pub(crate) fn sample(&mut self, at: At<'_>) -> Result<Lack> {
         self.chain.clear();
-        let sample = at.record;
+        let SampleView { record, layout, .. } = at.sample;
         let mut buffer = std::mem::take(&mut self.buffer);
-        let lack = self.resolve(at, layout, self.facts.stacks.call_stack(sample, layout, &mut buffer));
+        let lack = self.resolve(at, self.facts.stacks.call_stack(record, layout, &mut buffer));
         self.buffer = buffer;
         lack
     }
 
-    fn resolve(&mut self, at: At<'_, '_>, layout: &Layout, stack: Option<CallStack<'_>>) -> Result<Lack> {
-        let sample = at.record;
+    fn resolve(&mut self, at: At<'_>, stack: Option<CallStack<'_>>) -> Result<Lack> {
         // Without `for`, the addresses of a recorded chain are read in a loop of their own.
         stack.iter().flat_map(CallStack::frames).try_for_each(|(mode, address)| {
             let frame = self.frame(at, mode, address)?;
@@ -202,11 +214,11 @@ impl<'f> Resolver<'f> {
         })?;
         let lack = match stack.map(|stack| stack.cookie()) {
             Some(cookie) => cookie.map_or(Lack::Nothing, Lack::User),
-            None if layout.sample_type & sample_type::CALLCHAIN != 0 => Lack::Torn,
+            None if at.sample.has(sample_type::CALLCHAIN) => Lack::Torn,
             None => Lack::Chain,
         };
         if self.chain.is_empty() && !matches!(lack, Lack::User(_)) {
-            let own = self.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
+            let own = self.frame(at, at.sample.record.cpumode(), at.sample.ip().unwrap_or(0))?;
             self.chain.push(own);
         }
         Ok(lack)
@@ -214,8 +226,8 @@ impl<'f> Resolver<'f> {
 
     /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the chain of a
     /// sample of the kernel may begin in user mode (`exclude_callchain_kernel`), or some instructions later.
-    pub(crate) fn begin_at_own_address(&mut self, at: At<'_, '_>, layout: &Layout) -> Result<()> {
-        let (mode, Some(address)) = (at.record.cpumode(), layout.ip(at.record)) else { return Ok(()) };
+    pub(crate) fn begin_at_own_address(&mut self, at: At<'_>) -> Result<()> {
+        let (mode, Some(address)) = (at.sample.record.cpumode(), at.sample.ip()) else { return Ok(()) };
         let own = self.frame(at, mode, address)?;
         let first = self.chain.first().and_then(|&first| self.tree.frames.get_index(first as usize));
         match first.map(|first| first.mode == mode) {
@@ -232,9 +244,9 @@ impl<'f> Resolver<'f> {
         user: CallchainDeferred<'_>,
         layouts: &Layouts,
     ) -> Result<Option<UserPart>> {
-        let layout = layouts.layout_of(record);
-        let Some((pid, tid)) = layout.and_then(|layout| layout.pid_tid(record)) else { return Ok(None) };
-        let at = At { record, layouts, pid: Some(pid), key: OrderKey::of(record, layout, layouts) };
+        let Some(sample) = SampleView::of(record, layouts) else { return Ok(None) };
+        let Some((_, tid)) = sample.task() else { return Ok(None) };
+        let at = At::of(sample);
         self.chain.clear();
         for (mode, address) in frames(user.ips, USER) {
             let frame = self.frame(at, mode, address)?;
@@ -245,10 +257,9 @@ impl<'f> Resolver<'f> {
     }
 
     /// The frame of an address.
-    pub(crate) fn frame(&mut self, at: At<'_, '_>, mode: u16, address: u64) -> Result<u32> {
-        let At { record, layouts, pid, key } = at;
-        let space = self.facts.guests.space(record, layouts, pid, mode);
-        self.frame_in(space, key, (record.level(mode), address))
+    pub(crate) fn frame(&mut self, at: At<'_>, mode: u16, address: u64) -> Result<u32> {
+        let space = at.space(&self.facts.guests, mode);
+        self.frame_in(space, at.key, (at.sample.record.level(mode), address))
     }
 
     /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.

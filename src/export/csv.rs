@@ -16,13 +16,13 @@ use perfx_format::siblings::CountedAs;
 use perfx_look::render::{kind_name, push_number};
 use perfx_pipeline::{Error, Report, Result, ahead};
 
-use crate::counters::counted_events;
-use crate::losses::say_cut_off;
+use crate::counted::counted_events;
 use crate::sorted::Sorted;
 use cell::plain;
 use gather::Gathered;
 use names::Naming;
 use perfx_resolve::{Facts, IdOptions, Search};
+use perfx_samples::say_cut_off;
 
 /// The tables, in the order in which [`write_tables`] returns their sizes.
 pub const TABLES: [&str; 4] = [STAT, OVERVIEW, PROCESSES, RESULTS];
@@ -50,9 +50,9 @@ pub fn write_tables(
 ) -> Result<[u64; 4]> {
     let facts = Facts::survey(recording, threads, false)?;
     let counted_as = counted_events(&facts, filter);
-    let gathered = gather::gather(recording, (&facts, &counted_as), spill, threads, report)?;
+    let (gathered, losses) = gather::gather(recording, (&facts, &counted_as), spill, threads, report)?;
     report.read.records = Some(gathered.overview.records());
-    gathered.counters.losses.say(&format!("not counted in {RESULTS}"), report);
+    losses.say(&format!("not counted in {RESULTS}"), report);
     let (features, endian) = (&recording.features, recording.endian);
     let search = Search { facts: &facts, features, endian, ids, inlined: false };
     let naming = names::name_hits(&gathered.hits, search);

@@ -14,9 +14,9 @@ use indexmap::IndexSet;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Frame, FrameName, Named, Search};
+use perfx_samples::say_cut_off;
 
 use crate::chains::StackTree;
-use crate::losses::say_cut_off;
 use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
 /// What the lines hold.

@@ -9,13 +9,12 @@
 //! distinct, not on the number of samples. Each format prints these.
 
 pub mod annotate;
-mod batches;
 pub mod branch_files;
 pub mod branches;
 mod calls;
 mod chains;
 pub mod changes;
-mod counters;
+mod counted;
 pub mod csv;
 pub mod firefox;
 pub mod folded;
@@ -24,7 +23,6 @@ pub mod html;
 pub mod list;
 mod list_sum;
 mod lists;
-mod losses;
 mod noise;
 pub mod pack;
 pub mod parquet;

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use perfx_filter::{FilterOptions, SelectedSamples};
-use perfx_format::read::{Batch, Recording};
+use perfx_format::read::Recording;
 use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
 use perfx_format::sample::Sample;
-use perfx_format::{Comm, Kinds, Layout, Layouts, Mmap, OrderKey, Record, RecordType, Task};
+use perfx_format::siblings::CountedAs;
+use perfx_format::{Comm, Layouts, Mmap, OrderKey, Record, Task};
 use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space};
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Level, Report, Result};
 use perfx_resolve::{EventFacts, Facts, dso_name};
+use perfx_samples::{Before, Counters, Late, SampleView, Visit, say_cut_off, visit};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::batches::each_batch;
-use crate::counters::{Counters, counted_events, event_of};
-use crate::losses::say_cut_off;
+use crate::counted::counted_events;
 use crate::shown::{Counted, SampledEvents, ShownEvent};
 use crate::stacks::Weight;
 
@@ -277,35 +277,25 @@ impl Listing {
 
 impl What {
     /// `None` if the sample is too short to have it, or it is behind registers of an unknown ABI.
-    fn key(
-        self,
-        sample: &Record<'_>,
-        (event, layout): (usize, &Layout),
-        layouts: &Layouts,
-        facts: &Facts,
-        tasks: &Tasks,
-    ) -> Option<Key> {
-        let task = layout.pid_tid(sample);
-        let pid = task.map(|(pid, _)| pid);
+    fn key(self, sample: SampleView<'_>, event: usize, facts: &Facts, tasks: &Tasks) -> Option<Key> {
         Some(match self {
             What::Events => Key::Event(event as u32),
             What::Dsos | What::BuildIds | What::Mappings => {
-                let key = OrderKey::of(sample, Some(layout), layouts);
-                let space = facts.guests.space(sample, layouts, pid, sample.cpumode());
-                let hit =
-                    space.zip(layout.ip(sample)).and_then(|(space, ip)| facts.spaces.find(space, ip, key).0);
+                let space = sample.space(&facts.guests, sample.record.cpumode());
+                let hit = space.zip(sample.ip());
+                let hit = hit.and_then(|(space, ip)| facts.spaces.find(space, ip, sample.key()).0);
                 Key::Mapping(hit.map(|hit| hit.mapping))
             }
             What::Processes | What::Threads => {
-                let machine = facts.guests.machine(sample, layouts, pid);
-                Key::Thread(task.map(|(pid, tid)| (Space { machine, pid }, tid)))
+                let machine = sample.machine(&facts.guests);
+                Key::Thread(sample.task().map(|(pid, tid)| (Space { machine, pid }, tid)))
             }
             What::Namespaces => {
-                let machine = facts.guests.machine(sample, layouts, pid);
-                let key = OrderKey::of(sample, Some(layout), layouts);
-                Key::Namespaces(task.and_then(|(_, tid)| tasks.namespaces(machine, tid, key).copied()))
+                let machine = sample.machine(&facts.guests);
+                let of = |(_, tid)| tasks.namespaces(machine, tid, sample.key()).copied();
+                Key::Namespaces(sample.task().and_then(of))
             }
-            What::Cgroups => Key::Cgroup(Sample::parse(sample, layout).ok()?.cgroup),
+            What::Cgroups => Key::Cgroup(Sample::parse(sample.record, sample.layout).ok()?.cgroup),
         })
     }
 
@@ -324,12 +314,56 @@ impl What {
 /// The weight of each of what is counted.
 type Counts<K> = HashMap<K, Weight, RandomState>;
 
-/// The counts of one batch, or of all so far.
+/// The counts of one batch, by event; siblings are one.
 #[derive(Default)]
 struct Tally {
-    /// By event; siblings are one.
     counts: Counts<(u32, Key)>,
-    counters: Counters<(u32, Key)>,
+    late: Late<(u32, Key)>,
+}
+
+/// Counts the samples of one batch.
+struct Counter<'l> {
+    what: What,
+    facts: &'l Facts,
+    tasks: &'l Tasks,
+    counted_as: &'l [Option<CountedAs>],
+    part: Tally,
+}
+
+impl Visit for Counter<'_> {
+    type Part = Tally;
+    type All = Counts<(u32, Key)>;
+
+    #[inline(always)]
+    fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        let Counter { what, facts, tasks, counted_as, part: Tally { counts, late } } = self;
+        let before = counters.losses.cut;
+        counters.losses.see(sample);
+        let Some(key) = what.key(sample, event, facts, tasks) else {
+            counters.losses.short += u64::from(counters.losses.cut == before);
+            return Ok(());
+        };
+        let key = |event| if *what == What::Events { Key::Event(event) } else { key };
+        let target = |event: usize| Some((counted_as[event].as_ref()?.first as u32, key(event as u32)));
+        counters.count(sample, event, late, target, |key, period| count(counts, key, period));
+        Ok(())
+    }
+
+    fn part(self, _passed_over: u64) -> Result<Tally> {
+        Ok(self.part)
+    }
+
+    fn join(all: &mut Self::All, Tally { counts, late }: Tally, before: &Before) -> Result<()> {
+        for (key, weight) in counts {
+            *all.entry(key).or_default() += weight;
+        }
+        before.count(late, |key, period| count(all, key, period));
+        Ok(())
+    }
+}
+
+fn count(counts: &mut Counts<(u32, Key)>, key: (u32, Key), period: u64) {
+    *counts.entry(key).or_default() += Weight { samples: 1, period };
 }
 
 /// A mapping as recorded.
@@ -380,54 +414,16 @@ pub fn list(
     named.namespaces.extend(tasks.namespaces());
     let tasks = Tasks::new(tasks, &facts.guests);
     let counted_as = counted_events(&facts, filter);
-    let mut all = Tally::default();
-    let work = |batch: &Batch| {
-        let mut part = Tally::default();
-        let Tally { counts, counters } = &mut part;
-        let mut wanted = Kinds::of(&[RecordType::SAMPLE]);
-        let mut chooser = selected.as_ref().map(SelectedSamples::chooser);
-        if let Some(chooser) = &chooser {
-            chooser.leave_out(batch, &mut wanted);
-        }
-        let mut walker = batch.walk();
-        while let Some(sample) = walker.next_wanted(wanted, usize::MAX)? {
-            let Some((event, layout)) = event_of(&sample, &batch.layouts, &facts) else {
-                counters.losses.astray += u64::from(sample.kind() == RecordType::SAMPLE);
-                continue;
-            };
-            if chooser.as_mut().is_some_and(|chooser| !chooser.takes(&sample, &batch.layouts)) {
-                continue;
-            }
-            let before = counters.losses.cut;
-            counters.losses.see(&sample, layout);
-            let Some(key) = what.key(&sample, (event, layout), &batch.layouts, &facts, &tasks) else {
-                counters.losses.short += u64::from(counters.losses.cut == before);
-                continue;
-            };
-            let key = |event| if what == What::Events { Key::Event(event) } else { key };
-            let target = |event: u32| Some((counted_as[event as usize].as_ref()?.first as u32, key(event)));
-            let count = |key, period| *counts.entry(key).or_default() += Weight { samples: 1, period };
-            counters.sample((&sample, event, layout), &batch.layouts, &facts, target, count);
-        }
-        Ok(part)
-    };
-    each_batch(recording, threads, report, work, |_, part| {
-        for (key, weight) in part.counts {
-            *all.counts.entry(key).or_default() += weight;
-        }
-        let counts = &mut all.counts;
-        all.counters.join(part.counters, |key, period| {
-            *counts.entry(key).or_default() += Weight { samples: 1, period };
-        });
-        Ok(())
-    })?;
-    let Tally { counts, counters } = all;
+    let mut counts = Counts::default();
+    let new =
+        || Counter { what, facts: &facts, tasks: &tasks, counted_as: &counted_as, part: Tally::default() };
+    let (losses, _) = visit(recording, (&facts, selected.as_ref()), threads, report, new, &mut counts)?;
     let mut weights: BTreeMap<u32, Weight> = BTreeMap::new();
     counts.iter().for_each(|(&(event, _), &weight)| *weights.entry(event).or_default() += weight);
     if let Some(selected) = selected.filter(|_| counts.is_empty()) {
         selected.say_none(&recording.name, false, report);
     }
-    counters.losses.say("not counted", report);
+    losses.say("not counted", report);
     let sampled = SampledEvents { weights, counted_as: &counted_as, facts: &facts };
     let takes_all = what == What::Events || filter.chooses_events();
     let only = if takes_all { None } else { shown.of(&recording.name, &sampled)? };

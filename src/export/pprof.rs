@@ -15,10 +15,10 @@ use perfx_format::features::{read_cmdline, read_str};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Named, Search, dso_name};
+use perfx_samples::say_cut_off;
 use prost::Message;
 
 use crate::chains::StackTree;
-use crate::losses::say_cut_off;
 use crate::shown::SampledEvents;
 use crate::stacks::{Label, Stacks};
 

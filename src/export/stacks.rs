@@ -10,20 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
-use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_format::read::{Batch, Recording};
+use perfx_filter::{FilterOptions, SelectedSamples};
+use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::Sample;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, Time, named_pid};
+use perfx_format::{Kinds, Layouts, Record, RecordType, Time, named_pid};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
+use perfx_samples::{Before, Counters, Late, Losses, SampleView, Visit, say_cut_off, visit};
 
-use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
-use crate::counters::{Counters, counted_events, event_of};
-use crate::losses::{Losses, say_cut_off};
+use crate::counted::counted_events;
 
 /// How much samples count for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -144,24 +142,19 @@ impl Stacks {
     ) -> Result<Stacks> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
         let counted_as = counted_events(facts, filter);
-        let mut all = Joined::default();
         // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
         // result is the same.
         let step = AtomicU64::new(0);
-        let work = |batch: &Batch| {
-            let chooser = selected.as_ref().map(SelectedSamples::chooser);
-            let mut worker = Worker::new(facts, grouping, &counted_as, chooser);
-            worker.part.stacks.step = step.load(Ordering::Relaxed);
-            worker.read(batch)
-        };
         let most = if grouping.time { MOST_ROWS } else { usize::MAX };
-        let bytes = each_batch(recording, threads, report, work, |_, part| {
-            all.join(part)?;
-            all.stacks.round_times(most, FIRST_STEP);
-            step.store(all.stacks.step, Ordering::Relaxed);
-            Ok(())
-        })?;
-        let mut stacks = all.finish(report)?;
+        let new = || {
+            let stacks = Stacks { step: step.load(Ordering::Relaxed), ..Stacks::default() };
+            let part = Part { stacks, ..Part::default() };
+            let resolver = Resolver::new(facts, grouping.unmapped);
+            Worker { facts, grouping, counted_as: &counted_as, resolver, part }
+        };
+        let mut all = Joined { stacks: Stacks::default(), waiting: Waiting::default(), most, step: &step };
+        let (losses, bytes) = visit(recording, (facts, selected.as_ref()), threads, report, new, &mut all)?;
+        let mut stacks = all.finish(losses, report)?;
         stacks.round_times(most, FIRST_STEP);
         stacks.bytes = bytes;
         stacks.counted_as = counted_as;
@@ -250,88 +243,54 @@ struct Target {
 #[derive(Default)]
 struct Part {
     stacks: Stacks,
-    counters: Counters<Target>,
+    late: Late<Target>,
     deferred: Vec<Deferred<Vec<(Row, Weight)>>>,
 }
 
-/// Reads the samples of one batch.
+/// Takes the samples of one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,
     /// For each event, what its samples count for, if for anything.
     counted_as: &'f [Option<CountedAs>],
-    chooser: Option<SampleChooser>,
     resolver: Resolver<'f>,
     part: Part,
 }
 
-impl<'f> Worker<'f> {
-    fn new(
-        facts: &'f Facts,
-        grouping: Grouping,
-        counted_as: &'f [Option<CountedAs>],
-        chooser: Option<SampleChooser>,
-    ) -> Worker<'f> {
-        Worker {
-            facts,
-            grouping,
-            counted_as,
-            chooser,
-            resolver: Resolver::new(facts, grouping.unmapped),
-            part: Part::default(),
+impl<'f> Visit for Worker<'f> {
+    type Part = Part;
+    type All = Joined<'f>;
+    const OTHERS: Kinds = Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]);
+
+    fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        if let Some(deferred) = CallchainDeferred::of(record) {
+            let user = self.resolver.user_part(record, deferred, layouts)?;
+            self.part.deferred.extend(user.map(Deferred::User));
         }
+        Ok(())
     }
 
-    fn read(mut self, batch: &Batch) -> Result<Part> {
-        let mut wanted = Kinds::SAMPLES;
-        if let Some(chooser) = &self.chooser {
-            chooser.leave_out(batch, &mut wanted);
-        }
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            match CallchainDeferred::of(&record) {
-                Some(deferred) => {
-                    let user = self.resolver.user_part(&record, deferred, &batch.layouts)?;
-                    self.part.deferred.extend(user.map(Deferred::User));
-                }
-                None if record.kind() == RecordType::SAMPLE => self.sample(&record, &batch.layouts)?,
-                None => {}
-            }
-        }
-        self.part.stacks.tree = self.resolver.tree;
-        Ok(self.part)
-    }
-
-    fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
-            self.part.counters.losses.astray += 1;
-            return Ok(());
-        };
-        if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
-            return Ok(());
-        }
-        let task = layout.pid_tid(sample);
-        let key = OrderKey::of(sample, Some(layout), layouts);
-        let at = At { record: sample, layouts, pid: task.map(|(pid, _)| pid), key };
-        let lack = self.resolver.sample(at, layout)?;
+    fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        let at = At::of(sample);
+        let lack = self.resolver.sample(at)?;
         if self.grouping.own_address {
-            self.resolver.begin_at_own_address(at, layout)?;
+            self.resolver.begin_at_own_address(at)?;
         }
-        let Worker { facts, grouping, counted_as, resolver, part, .. } = self;
-        let Part { stacks, counters, deferred } = part;
+        let Worker { facts, grouping, counted_as, resolver, part } = self;
+        let Part { stacks, late, deferred } = part;
         let losses = &mut counters.losses;
-        losses.see(sample, layout);
-        let label = Label::of((sample, layout, layouts), facts, *grouping, key, losses);
+        losses.see(sample);
+        let label = Label::of(at, facts, *grouping, losses);
         let label = numbered(stacks.labels.insert_full(label).0)?;
-        counters.losses.torn += u64::from(lack == Lack::Torn);
-        let time = layout.time(sample);
+        losses.torn += u64::from(lack == Lack::Torn);
+        let time = sample.time();
         let seen = time.map(|time| (time, time));
         let counted = |event: usize| Some(counted_as[event].as_ref()?.first as u32);
         let own = counted(event);
         own.into_iter().for_each(|event| stacks.seen(event, seen));
         let place = match lack {
             Lack::User(cookie) => {
-                let tid = task.map_or(0, |(_, tid)| tid);
+                let tid = sample.task().map_or(0, |(_, tid)| tid);
                 let kernel = std::mem::take(&mut resolver.chain).into();
                 deferred.push(Deferred::Sample { tid, cookie, kernel, sample: Vec::new() });
                 Some(numbered(deferred.len() - 1)?)
@@ -340,11 +299,11 @@ impl<'f> Worker<'f> {
         };
         let stack = resolver.stack()?;
         let shown = time.filter(|_| grouping.time);
-        let target = |event: u32| {
-            let row = Row { event: counted(event as usize)?, label, stack, time: shown };
+        let target = |event: usize| {
+            let row = Row { event: counted(event)?, label, stack, time: shown };
             Some(Target { row, time, deferred: place })
         };
-        counters.sample((sample, event, layout), layouts, facts, target, |target, period| {
+        counters.count(sample, event, late, target, |target, period| {
             // That it is one of its own event is known.
             if Some(target.row.event) != own {
                 stacks.seen(target.row.event, seen);
@@ -353,24 +312,31 @@ impl<'f> Worker<'f> {
         });
         Ok(())
     }
+
+    fn part(mut self, _passed_over: u64) -> Result<Part> {
+        self.part.stacks.tree = self.resolver.tree;
+        Ok(self.part)
+    }
+
+    fn join(all: &mut Joined<'f>, part: Part, before: &Before) -> Result<()> {
+        all.join(part, before)?;
+        all.stacks.round_times(all.most, FIRST_STEP);
+        all.step.store(all.stacks.step, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl Label {
     /// That of a sample. One that is shorter than its parts is added to `losses` if it lacks what is needed.
-    pub(crate) fn of(
-        (sample, layout, layouts): (&Record<'_>, &Layout, &Layouts),
-        facts: &Facts,
-        grouping: Grouping,
-        key: OrderKey,
-        losses: &mut Losses,
-    ) -> Label {
-        let (pid, tid) = layout.pid_tid(sample).unzip();
+    pub(crate) fn of(at: At<'_>, facts: &Facts, grouping: Grouping, losses: &mut Losses) -> Label {
+        let SampleView { record, layouts, .. } = at.sample;
+        let (pid, tid) = at.sample.task().unzip();
         let machine = match grouping.tid || grouping.comm {
-            true => facts.guests.machine(sample, layouts, named_pid(sample)),
+            true => facts.guests.machine(record, layouts, named_pid(record)),
             false => Machine::Host,
         };
-        let comm = |tid| facts.tasks.name(machine, tid, key).into_owned().into();
-        let cgroup = || match Sample::parse_known(sample, layout) {
+        let comm = |tid| facts.tasks.name(machine, tid, at.key).into_owned().into();
+        let cgroup = || match at.sample.parts() {
             Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
             Err(_) => {
                 losses.partial += 1;
@@ -382,7 +348,7 @@ impl Label {
             comm: tid.filter(|_| grouping.comm).map(comm),
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),
-            cpu: layout.cpu(sample).filter(|_| grouping.cpu),
+            cpu: at.sample.cpu().filter(|_| grouping.cpu),
             cgroup: (grouping.cgroup && !facts.cgroups.is_empty()).then(cgroup).flatten(),
         }
     }
@@ -398,15 +364,17 @@ fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], tar
 }
 
 /// The stacks of all batches so far.
-#[derive(Default)]
-struct Joined {
+struct Joined<'s> {
     stacks: Stacks,
-    counters: Counters<Target>,
     waiting: Waiting<Vec<(Row, Weight)>>,
+    /// With more rows than this, their times are rounded.
+    most: usize,
+    /// The step, for those who read further batches.
+    step: &'s AtomicU64,
 }
 
-impl Joined {
-    fn join(&mut self, part: Part) -> Result<()> {
+impl Joined<'_> {
+    fn join(&mut self, part: Part, before: &Before) -> Result<()> {
         let numbers = self.stacks.tree.absorb(&part.stacks.tree)?;
         let stacks = &mut self.stacks;
         let labels = part.stacks.labels.into_iter().map(|label| numbered(stacks.labels.insert_full(label).0));
@@ -430,24 +398,21 @@ impl Joined {
                 }
             }
         }
-        let mut late = Vec::new();
-        let mut counters = part.counters;
-        counters.retarget(|target| Target { row: row(target.row), ..target });
-        self.counters.join(counters, |target, period| late.push((target, period)));
-        for (Target { row, time, .. }, period) in late {
+        before.count(part.late, |Target { row: key, time, .. }, period| {
+            let row = row(key);
             stacks.seen(row.event, time.map(|time| (time, time)));
             stacks.add(row, Weight { samples: 1, period });
-        }
+        });
         Ok(())
     }
 
-    fn finish(self, report: &mut Report) -> Result<Stacks> {
-        let Joined { mut stacks, mut counters, waiting } = self;
+    fn finish(self, mut losses: Losses, report: &mut Report) -> Result<Stacks> {
+        let Joined { mut stacks, waiting, .. } = self;
         for (kernel, weights) in waiting.rest() {
-            counters.losses.incomplete += 1;
+            losses.incomplete += 1;
             stacks.complete(&kernel, weights, StackTree::ROOT)?;
         }
-        counters.losses.say("not counted", report);
+        losses.say("not counted", report);
         let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
         for (row, weight) in &stacks.rows {
             let sum = sums.entry(row.event).or_default();

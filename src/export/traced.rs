@@ -17,11 +17,10 @@ use perfx_format::read::Recording;
 use perfx_model::address_space::Dso;
 use perfx_pipeline::{Context as _, Report, Result, ensure};
 use perfx_resolve::{IdOptions, RecordedIds, object_of};
+use perfx_samples::each_batch;
 use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
 };
-
-use crate::batches::each_batch;
 
 /// How often code ran straight on from one place to another.
 type Runs = HashMap<Run, u64, RandomState>;

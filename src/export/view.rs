@@ -28,8 +28,9 @@ use perfx_look::clock::Clock;
 use perfx_look::trace::printers;
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search, recorded_on};
+use perfx_samples::Select;
 
-use crate::counters::wanted_events;
+use crate::counted::wanted_events;
 pub use fields::{Field, FieldChoice, ViewOptions};
 use form::Form;
 pub use json::Line;
@@ -126,10 +127,10 @@ fn print(
     let writer = || SampleWriter::new(facts, forms, options, names);
     let texts = Texts::new(threads + 2);
     let reader = || {
-        let chooser = selected.map(SelectedSamples::chooser);
+        let is_selected = selected.map(Select::on_thread);
         let counts_only = options.count_only;
-        let shows_errors = chooser.is_none() && !counts_only && !options.json;
-        Reader { writer: writer(), chooser, wanted, counts_only, shows_errors, texts: &texts }
+        let shows_errors = is_selected.is_none() && !counts_only && !options.json;
+        Reader { writer: writer(), is_selected, wanted, counts_only, shows_errors, texts: &texts }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
     let mut printer = Printer::new(writer(), options, out, &texts);

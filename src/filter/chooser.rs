@@ -10,14 +10,15 @@ use perfx_format::read::{Batch, SampleSpan};
 use perfx_format::record::namespaces::NamespaceKind;
 use perfx_format::sample::{Read, Sample};
 use perfx_format::{
-    ByTracepoint, Endian, Event, Feature, Kinds, Layout, Layouts, OrderKey, Record, RecordType, Task,
-    named_pid, sample_type,
+    ByTracepoint, Endian, Event, Feature, Kinds, Layouts, OrderKey, Record, RecordType, Task, named_pid,
+    sample_type,
 };
 use perfx_model::address_space::{AddressSpaces, KERNEL, Lookup};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{Process, TaskKey, Tasks};
 use perfx_pipeline::{Place, Result, bail};
 use perfx_resolve::dso_name;
+use perfx_samples::SampleView;
 use regex::bytes::Regex;
 
 use crate::aux::Chunks;
@@ -219,30 +220,28 @@ impl Chooser {
     /// For a sample or another event record that is kept, its process and its key.
     pub(crate) fn choose(
         &self,
-        record: &Record<'_>,
-        layouts: &Layouts,
+        sample: SampleView<'_>,
         lookups: &mut Lookups,
     ) -> Option<(Option<Process>, OrderKey)> {
-        let layout = layouts.layout_of(record)?;
+        let SampleView { record, layout, layouts } = sample;
         let options = &*self.options;
-        let key = OrderKey::of(record, Some(layout), layouts);
+        let key = sample.key();
         if !self.windows.meet(key, key) || !options.kind.allows(|&kind| kind == record.kind()) {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
         // A window contains only samples that have a time, even if it has no beginning or no end.
-        let has_time = || layout.time(record).is_some();
-        if is_sample && !self.windows.are_all() && !has_time() {
+        if is_sample && !self.windows.are_all() && sample.time().is_none() {
             return None;
         }
-        if options.event.is_set() && !self.is_of_chosen_event(record, layout, layouts) {
+        if options.event.is_set() && !self.is_of_chosen_event(sample) {
             return None;
         }
         if options.cpu.is_set() {
-            let cpu = layout.cpu(record);
+            let cpu = sample.cpu();
             options.cpu.allows(|cpus| cpu.is_some_and(|cpu| cpus.contains(&cpu))).then_some(())?;
         }
-        let task = layout.pid_tid(record);
+        let task = sample.task();
         let process = task.map(|(pid, _)| self.process_of(record, layouts, pid, key, lookups.last));
         lookups.last = process;
         // The process of lost records is unknown.
@@ -252,11 +251,11 @@ impl Chooser {
         options.pid.allows(|&pid| task.is_some_and(|task| task.0 == pid)).then_some(())?;
         options.tid.allows(|&tid| task.is_some_and(|task| task.1 == tid)).then_some(())?;
         if options.machine.is_set() {
-            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let machine = sample.machine(&self.guests);
             options.machine.allows(|&wanted| wanted == machine).then_some(())?;
         }
         if options.comm.is_set() {
-            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let machine = sample.machine(&self.guests);
             let name = task.map(|(_, tid)| self.tasks.name(machine, tid, key));
             options
                 .comm
@@ -264,7 +263,7 @@ impl Chooser {
                 .then_some(())?;
         }
         if !options.namespaces.is_empty() {
-            let machine = self.guests.machine(record, layouts, task.map(|task| task.0));
+            let machine = sample.machine(&self.guests);
             let own = self.tasks.namespaces(machine, task?.1, key)?;
             let is_in = |(kind, inodes): &(NamespaceKind, Vec<u64>)| {
                 own.inode(*kind).is_some_and(|inode| inodes.contains(&inode))
@@ -274,7 +273,7 @@ impl Chooser {
         if options.dso.is_set() && is_sample {
             let pid = task.map(|task| task.0);
             let space = self.guests.space(record, layouts, pid, record.cpumode());
-            let hit = lookups.files.as_mut().zip(space).zip(layout.ip(record));
+            let hit = lookups.files.as_mut().zip(space).zip(sample.ip());
             let hit = hit.and_then(|((lookup, space), ip)| lookup.find(space, ip, key));
             let nowhere = || options.dso.allows(|_| false);
             hit.map_or_else(nowhere, |hit| self.dsos[hit.dso as usize]).then_some(())?;
@@ -285,23 +284,24 @@ impl Chooser {
             cgroup.map_or_else(nowhere, |id| self.cgroups.contains(&id)).then_some(())?;
         }
         if is_sample && let Some(conditions) = &self.conditions {
-            let condition = conditions.get(layouts.event_of(record)?)?;
-            let raw = Sample::parse_known(record, layout).ok()?.raw?;
+            let condition = conditions.get(sample.event()?)?;
+            let raw = sample.parts().ok()?.raw?;
             condition.is_true(raw, record.endian()).then_some(())?;
         }
         if is_sample && let Some(functions) = &mut lookups.functions {
-            functions.allows((record, layouts), layout, key, options).then_some(())?;
+            functions.allows(sample, key, options).then_some(())?;
         }
         Some((process, key))
     }
 
     /// True if the record's event is chosen, or that of a counter which the sample read: perf takes it for a sample of
     /// each event whose counter gained.
-    fn is_of_chosen_event(&self, record: &Record<'_>, layout: &Layout, layouts: &Layouts) -> bool {
+    fn is_of_chosen_event(&self, sample: SampleView<'_>) -> bool {
         let is_chosen = |event: Option<usize>| event.and_then(|event| self.events.get(event)) == Some(&true);
-        let mut counts = Read::of_sample(record, layout).into_iter().flat_map(|read| read.counts());
-        is_chosen(layouts.event_of(record))
-            || counts.any(|count| is_chosen(count.id.and_then(|id| layouts.event_of_id(id))))
+        let mut counts =
+            Read::of_sample(sample.record, sample.layout).into_iter().flat_map(|read| read.counts());
+        is_chosen(sample.event())
+            || counts.any(|count| is_chosen(count.id.and_then(|id| sample.layouts.event_of_id(id))))
     }
 
     /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None`

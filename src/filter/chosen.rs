@@ -6,6 +6,7 @@ use perfx_format::sample::{Sample, deferred_cookie};
 use perfx_format::{Layouts, Record, Time, sample_type};
 use perfx_model::tasks::{Process, Processes};
 use perfx_pipeline::Place;
+use perfx_samples::SampleView;
 
 use crate::chooser::{Chooser, Lookups};
 
@@ -37,7 +38,8 @@ impl ChosenSamples {
         chooser: &Chooser,
         lookups: &mut Lookups,
     ) {
-        if let Some((process, _)) = chooser.choose(record, layouts, lookups) {
+        let sample = SampleView::of(record, layouts);
+        if let Some((process, _)) = sample.and_then(|sample| chooser.choose(sample, lookups)) {
             self.take(record, layouts, process);
         }
     }

@@ -13,6 +13,7 @@ use perfx_pipeline::{
     Emit, Fork, Interest, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, count, counted,
     seconds, shorten_id_index,
 };
+use perfx_samples::SampleView;
 
 use crate::aux::Kept;
 use crate::chooser::{Chooser, Lookups};
@@ -111,7 +112,8 @@ impl FilterPlan {
             return !is_past(self.switches_end);
         }
         if CHOSEN.contains(kind) {
-            let chosen = || chooser.choose(record, layouts, lookups).is_some();
+            let sample = SampleView::of(record, layouts);
+            let chosen = || sample.is_some_and(|sample| chooser.choose(sample, lookups).is_some());
             return owner.map_or_else(chosen, |owner| owner.owns(record, layouts));
         }
         match kind {

@@ -13,9 +13,10 @@ use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::sample::frames;
-use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, OrderKey, Record, RecordType};
+use perfx_format::{Bytes, Endian, Event, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::{Fork, Level, Report, Result, Session, Stage, Survey, scan};
 use perfx_resolve::{Facts, FactsSurvey, Frame, FrameCache, Search, frame_at, name_frames};
+use perfx_samples::SampleView;
 use perfx_unwind::{Convert, Kept, Mapped, Unwinder};
 
 use crate::choice::{FilterOptions, is_function};
@@ -48,26 +49,26 @@ impl Frames {
         chooser: &Chooser,
         lookups: &mut Lookups,
     ) {
-        let Some(layout) = layouts.layout_of(record) else { return };
-        let pid = layout.pid_tid(record).map(|(pid, _)| pid);
-        let space = |mode| facts.guests.space(record, layouts, pid, mode);
+        let Some(sample) = SampleView::of(record, layouts) else { return };
         let Frames { all, cache, unwind, .. } = self;
         if record.kind() == RecordType::SAMPLE {
-            let Some((_, key)) = chooser.choose(record, layouts, lookups) else { return };
-            each_address((record, layouts), layout, &facts.stacks, unwind.as_mut(), |mode, address| {
+            let Some((_, key)) = chooser.choose(sample, lookups) else { return };
+            each_address(sample, &facts.stacks, unwind.as_mut(), |mode, address| {
                 let learn = |frame| {
                     all.insert(frame);
                     Ok::<_, ()>(())
                 };
-                cache.get(facts, space(mode), key, (mode, address), learn).unwrap_or_default();
+                cache
+                    .get(facts, sample.space(&facts.guests, mode), key, (mode, address), learn)
+                    .unwrap_or_default();
             });
             return;
         }
-        let key = OrderKey::of(record, Some(layout), layouts);
-        let Some((user, (_, tid))) = CallchainDeferred::of(record).zip(layout.pid_tid(record)) else {
+        let Some((user, (pid, tid))) = CallchainDeferred::of(record).zip(sample.task()) else {
             return;
         };
-        let frame = |(mode, address)| frame_at(facts, (record, layouts), pid, key, (mode, address));
+        let frame =
+            |(mode, address)| frame_at(facts, (record, layouts), Some(pid), sample.key(), (mode, address));
         let part: Arc<[Frame]> = frames(user.ips, USER).map(frame).collect();
         all.extend(part.iter().copied());
         let part = self.distinct.get(&part).cloned().unwrap_or_else(|| {

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use perfx_format::OrderKey;
 use perfx_format::features::StackTables;
 use perfx_format::sample::deferred_cookie;
-use perfx_format::{Layout, Layouts, OrderKey, Record};
 use perfx_resolve::{Facts, Frame, FrameCache, FrameName, Function, stack_of};
+use perfx_samples::SampleView;
 use perfx_unwind::{Convert, Kept, Unwinder};
 use regex::bytes::Regex;
 
@@ -75,22 +76,21 @@ pub(crate) struct FunctionLookup {
 /// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. Of a sample that does not have the
 /// fields of its event, nothing is known.
 pub(crate) fn each_address(
-    (sample, layouts): (&Record<'_>, &Layouts),
-    layout: &Layout,
+    SampleView { record, layout, layouts }: SampleView<'_>,
     stacks: &StackTables,
     unwind: Option<&mut Convert>,
     mut see: impl FnMut(u16, u64),
 ) {
-    let unwound = unwind.and_then(|unwind| unwind.chain_of(sample, layouts).ok().flatten());
+    let unwound = unwind.and_then(|unwind| unwind.chain_of(record, layouts).ok().flatten());
     match unwound {
         Some(chain) => {
-            stack_of(sample, layout, chain.iter().copied()).for_each(|(mode, address)| see(mode, address));
+            stack_of(record, layout, chain.iter().copied()).for_each(|(mode, address)| see(mode, address));
         }
         None => {
             let mut buffer = Vec::new();
-            let stack = stacks.call_stack(sample, layout, &mut buffer);
+            let stack = stacks.call_stack(record, layout, &mut buffer);
             let chain = stack.into_iter().flat_map(|stack| stack.entries());
-            stack_of(sample, layout, chain).for_each(|(mode, address)| see(mode, address));
+            stack_of(record, layout, chain).for_each(|(mode, address)| see(mode, address));
         }
     }
 }
@@ -102,26 +102,21 @@ impl FunctionLookup {
     }
 
     /// True if the functions of a sample are those that the options ask for.
-    pub(crate) fn allows(
-        &mut self,
-        (sample, layouts): (&Record<'_>, &Layouts),
-        layout: &Layout,
-        key: OrderKey,
-        options: &FilterOptions,
-    ) -> bool {
+    pub(crate) fn allows(&mut self, sample: SampleView<'_>, key: OrderKey, options: &FilterOptions) -> bool {
         let FunctionLookup { functions, cache, unwind } = self;
         let facts = &*functions.facts;
-        let task = layout.pid_tid(sample);
+        let task = sample.task();
         let mut stack: Option<Found> = None;
-        each_address((sample, layouts), layout, &facts.stacks, unwind.as_mut(), |mode, address| {
-            let space = facts.guests.space(sample, layouts, task.map(|(pid, _)| pid), mode);
+        each_address(sample, &facts.stacks, unwind.as_mut(), |mode, address| {
+            let space = sample.space(&facts.guests, mode);
             let learn =
                 |frame: Frame| Ok::<_, ()>(functions.of_frames.get(&frame).copied().unwrap_or_default());
             let found = cache.get(facts, space, key, (mode, address), learn).unwrap_or_default();
             stack.get_or_insert(found).add(found);
         });
         let mut stack = stack.unwrap_or_default();
-        let part = task.zip(deferred_cookie(sample, layout)).map(|((_, tid), cookie)| (tid, cookie));
+        let part =
+            task.zip(deferred_cookie(sample.record, sample.layout)).map(|((_, tid), cookie)| (tid, cookie));
         stack.add(part.and_then(|part| functions.of_user_parts.get(&part)).copied().unwrap_or_default());
         stack.is_taken(options)
     }

@@ -26,5 +26,5 @@ pub use choice::{EventList, FilterArgs, FilterOptions, SelectArgs, WindowArgs, n
 pub use code::{ChosenCode, ChosenStack};
 pub use owner::Property;
 pub use pass::Filter;
-pub use select::{KeptRecords, SampleChooser, SelectedSamples};
+pub use select::{KeptRecords, SelectedSamples};
 pub use split::{Part, PartName, Split, SplitBy, parse_bytes};

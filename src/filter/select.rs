@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_format::{Kinds, Record, RecordType};
 use perfx_model::address_space::Changes;
 use perfx_pipeline::{Error, Level, Place, Report, Result, count, counted, scan};
+use perfx_samples::{IsSelected, Select};
 
 use crate::aux::Kept;
 use crate::choice::FilterOptions;
-use crate::chooser::{Chooser, Lookups};
+use crate::chooser::Chooser;
 use crate::chosen::ChosenSamples;
 use crate::cut::{FilterPlan, with_part};
 use crate::find_functions;
@@ -20,12 +21,6 @@ use crate::kept_kinds::told;
 /// The samples of a recording that a filter keeps.
 pub struct SelectedSamples {
     chooser: Arc<Chooser>,
-}
-
-/// Decides for one sample after the other; each thread has its own.
-pub struct SampleChooser {
-    chooser: Arc<Chooser>,
-    lookups: Lookups,
 }
 
 /// The records of a recording that a filter keeps: the selected samples, and what readers need for them.
@@ -113,11 +108,6 @@ impl SelectedSamples {
         let exclusions = chooser.all_hints().flat_map(|hints| hints.exclusions(&recording.name));
         exclusions.for_each(|hint| report.say(Level::Warning, hint));
         Ok(SelectedSamples { chooser: Arc::new(chooser) })
-    }
-
-    /// What decides on one thread.
-    pub fn chooser(&self) -> SampleChooser {
-        SampleChooser { chooser: self.chooser.clone(), lookups: self.chooser.lookups() }
     }
 
     /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds `others`.
@@ -212,19 +202,14 @@ impl KeptRecords {
     }
 }
 
-impl SampleChooser {
-    /// Takes SAMPLE out of `wanted` if no sample of the batch can be selected; returns the number of samples that need
-    /// not be read.
-    pub fn leave_out(&self, batch: &Batch, wanted: &mut Kinds) -> u64 {
-        if self.chooser.may_choose_of(batch) {
-            return 0;
-        }
-        *wanted = wanted.without(RecordType::SAMPLE);
-        self.chooser.samples_of(batch).map_or(0, |samples| samples.count)
+impl Select for SelectedSamples {
+    fn on_thread(&self) -> IsSelected<'_> {
+        let mut lookups = self.chooser.lookups();
+        Box::new(move |sample| self.chooser.choose(sample, &mut lookups).is_some())
     }
 
-    /// True if the sample is selected.
-    pub fn takes(&mut self, sample: &Record<'_>, layouts: &Layouts) -> bool {
-        self.chooser.choose(sample, layouts, &mut self.lookups).is_some()
+    fn passed_over(&self, batch: &Batch) -> Option<u64> {
+        let count = || self.chooser.samples_of(batch).map_or(0, |samples| samples.count);
+        (!self.chooser.may_choose_of(batch)).then(count)
     }
 }

@@ -2,18 +2,16 @@
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
-use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::{FlowFlags, Sample};
 use perfx_format::{Kinds, Layouts, OrderKey, Record, RecordType};
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
+use perfx_samples::{IsSelected, Losses, SampleView};
 
 use super::branch::{Branch, Runner};
 use crate::chains::{At, Resolver, StackTree, numbered};
-use crate::counters::event_of;
-use crate::losses::Losses;
 use crate::stacks::{Grouping, Label};
 
 /// The branches of one batch.
@@ -32,24 +30,24 @@ pub(super) struct Reader<'f> {
     grouping: Grouping,
     /// The number of the event of the branches.
     event: usize,
-    chooser: Option<SampleChooser>,
+    is_selected: Option<IsSelected<'f>>,
     resolver: Resolver<'f>,
     part: Part,
 }
 
 impl<'f> Reader<'f> {
-    /// A reader of the samples of this event that `chooser` takes, if there is one.
+    /// A reader of the samples of this event; `is_selected` says which are selected.
     pub(super) fn new(
         facts: &'f Facts,
         grouping: Grouping,
         event: usize,
-        chooser: Option<SampleChooser>,
+        is_selected: Option<IsSelected<'f>>,
     ) -> Reader<'f> {
         Reader {
             facts,
             grouping,
             event,
-            chooser,
+            is_selected,
             resolver: Resolver::new(facts, true),
             part: Part::default(),
         }
@@ -65,22 +63,17 @@ impl<'f> Reader<'f> {
     }
 
     fn sample(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        let Some((_, layout)) =
-            event_of(record, layouts, self.facts).filter(|(event, _)| *event == self.event)
-        else {
-            return Ok(());
-        };
-        let Ok(Sample { ip: Some(from), addr: Some(to), raw: Some(raw), pid_tid, cpu, .. }) =
-            Sample::parse_known(record, layout)
+        let sample = SampleView::of(record, layouts);
+        let Some(sample) = sample.filter(|sample| sample.event() == Some(self.event)) else { return Ok(()) };
+        let Ok(Sample { ip: Some(from), addr: Some(to), raw: Some(raw), pid_tid, cpu, .. }) = sample.parts()
         else {
             self.part.losses.short += 1;
             return Ok(());
         };
-        let is_chosen = self.chooser.as_mut().is_none_or(|chooser| chooser.takes(record, layouts));
+        let is_chosen = self.is_selected.as_mut().is_none_or(|is_selected| is_selected(sample));
         // In a trace without timestamps, all that the recording contains has happened, and nothing lasts.
-        let time = layout.recorded_time(record).unwrap_or(u64::MAX);
-        let key = OrderKey::at(time);
-        let at = At { record, layouts, pid: pid_tid.map(|(pid, _)| pid), key };
+        let time = sample.layout.recorded_time(record).unwrap_or(u64::MAX);
+        let at = At { sample, pid: pid_tid.map(|(pid, _)| pid), key: OrderKey::at(time) };
         let Reader { facts, grouping, resolver, part, .. } = self;
         let mut frame = |address: u64| match address {
             // Not traced.
@@ -89,7 +82,7 @@ impl<'f> Reader<'f> {
         };
         let (pid, tid) = pid_tid.unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
         let cpu = cpu.unwrap_or(Auxtrace::ANY);
-        let label = Label::of((record, layout, layouts), facts, *grouping, key, &mut part.losses);
+        let label = Label::of(at, facts, *grouping, &mut part.losses);
         part.branches.push(Branch {
             // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
             runner: Runner {

@@ -6,20 +6,20 @@ use std::fs::File;
 
 use ::csv::ByteRecord;
 use foldhash::fast::RandomState;
+use perfx_filter::SelectedSamples;
 use perfx_format::decode::decode;
-use perfx_format::read::{Batch, Recording};
+use perfx_format::read::Recording;
 use perfx_format::record::time::own_time;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Comm, HexNumber, Kinds, Layouts, OrderKey, Record, RecordType, Task, Value, named_pid};
+use perfx_format::{Comm, HexNumber, Kinds, Layouts, Record, RecordType, Task, Value, named_pid};
 use perfx_look::render::{Style, kind_name, push_line, push_number};
 use perfx_model::address_space::{KERNEL, Lookup, name_of_nameless};
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
+use perfx_samples::{Before, Counters, Late, Losses, SampleView, Visit, visit};
 
 use super::cell::plain;
 use super::overview::Rows;
-use crate::batches::each_batch;
-use crate::counters::{Counters, event_of, period};
 use crate::sorted::Sorted;
 use crate::stacks::Weight;
 
@@ -146,44 +146,35 @@ pub(super) struct Gathered {
     pub(super) overview: Sorted,
     pub(super) hits: Hits,
     pub(super) processes: Processes,
-    pub(super) counters: Counters<Target>,
 }
 
-/// Reads all records. `spill` is an empty file.
+/// Reads all records; also returns what is lost of samples. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
     (facts, counted_as): (&Facts, &[Option<CountedAs>]),
     spill: File,
     threads: usize,
     report: &mut Report,
-) -> Result<Gathered> {
+) -> Result<(Gathered, Losses)> {
     let mut all = Gathered {
         kinds: BTreeMap::new(),
         overview: Sorted::new(spill),
         hits: Hits::default(),
         processes: Processes::default(),
-        counters: Counters::default(),
     };
-    let work = |batch: &Batch| Part::read(batch, (facts, counted_as));
-    report.read.bytes +=
-        each_batch(recording, threads, report, work, |batch, part| all.join(part, batch.records))?;
-    Ok(all)
-}
-
-impl Gathered {
-    fn join(&mut self, part: Part, records: u64) -> Result<()> {
-        for (kind, count) in part.kinds {
-            *self.kinds.entry(kind).or_default() += count;
-        }
-        self.overview.push(&part.rows, records)?;
-        for (hit_key, count) in part.tally.hits {
-            *self.hits.entry(hit_key).or_default() += count;
-        }
-        self.processes.join(part.tally.processes);
-        let Gathered { hits, processes, counters, .. } = self;
-        counters.join(part.tally.counters, |target, period| add(hits, processes, target, period));
-        Ok(())
-    }
+    let lookup = || Lookup::new(facts.spaces.clone());
+    let new = || Reader {
+        facts,
+        counted_as,
+        lookup: lookup(),
+        rows: Rows::new(),
+        row: Row::default(),
+        part: Part::default(),
+    };
+    let none = None::<&SelectedSamples>;
+    let (losses, bytes) = visit(recording, (facts, none), threads, report, new, &mut all)?;
+    report.read.bytes += bytes;
+    Ok((all, losses))
 }
 
 /// What a sample counts for: its process, and where it hit.
@@ -195,36 +186,73 @@ fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, perio
     processes.of(pid).count += count;
 }
 
-/// What a batch adds to the counts.
-#[derive(Default)]
-struct Tally {
-    hits: Hits,
-    processes: Processes,
-    counters: Counters<Target>,
-}
-
 /// The result for one batch.
+#[derive(Default)]
 struct Part {
     kinds: BTreeMap<RecordType, u64>,
     rows: Vec<u8>,
-    tally: Tally,
+    hits: Hits,
+    processes: Processes,
+    late: Late<Target>,
 }
 
-impl Part {
-    fn read(batch: &Batch, (facts, counted_as): (&Facts, &[Option<CountedAs>])) -> Result<Part> {
-        let mut lookup = Lookup::new(facts.spaces.clone());
-        let mut part = Part { kinds: BTreeMap::new(), rows: Vec::new(), tally: Tally::default() };
-        let (mut rows, mut row) = (Rows::new(), Row::default());
-        let mut walker = batch.walk();
-        while let Some(record) = walker.next_record()? {
-            *part.kinds.entry(record.kind()).or_default() += 1;
-            let time = time_of(&record, &batch.layouts);
-            row.fill(&record, time, &batch.layouts, facts);
-            rows.push(time, &row.cells)?;
-            part.tally.take(&record, time, &batch.layouts, (facts, counted_as), &mut lookup);
+/// Takes the records of one batch.
+struct Reader<'f> {
+    facts: &'f Facts,
+    counted_as: &'f [Option<CountedAs>],
+    lookup: Lookup,
+    rows: Rows,
+    row: Row,
+    part: Part,
+}
+
+impl Visit for Reader<'_> {
+    type Part = Part;
+    type All = Gathered;
+    const OTHERS: Kinds = Kinds::ALL;
+
+    fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        *self.part.kinds.entry(record.kind()).or_default() += 1;
+        let time = time_of(record, layouts);
+        self.row.fill(record, time, layouts, self.facts);
+        self.rows.push(time, &self.row.cells)?;
+        self.part.task(record, time, layouts);
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        counters.losses.see(sample);
+        let Reader { facts, counted_as, lookup, part: Part { hits, processes, late, .. }, .. } = self;
+        let (pid, ip) = (sample.pid(), sample.ip().unwrap_or(0));
+        let space = sample.space(&facts.guests, sample.record.cpumode());
+        let hit = space.and_then(|space| lookup.find(space, ip, sample.key()));
+        let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
+        let dso = hit.map(|hit| hit.dso);
+        let target = |event: usize| {
+            let event = counted_as[event].as_ref()?.first as u32;
+            Some((pid, HitKey { event, dso, address }))
+        };
+        counters.count(sample, event, late, target, |target, period| add(hits, processes, target, period));
+        Ok(())
+    }
+
+    fn part(mut self, _passed_over: u64) -> Result<Part> {
+        self.part.rows = self.rows.sorted();
+        Ok(self.part)
+    }
+
+    fn join(all: &mut Gathered, part: Part, before: &Before) -> Result<()> {
+        let Gathered { kinds, overview, hits, processes } = all;
+        overview.push(&part.rows, part.kinds.values().sum())?;
+        for (kind, count) in part.kinds {
+            *kinds.entry(kind).or_default() += count;
         }
-        part.rows = rows.sorted();
-        Ok(part)
+        for (hit_key, count) in part.hits {
+            *hits.entry(hit_key).or_default() += count;
+        }
+        processes.join(part.processes);
+        before.count(part.late, |target, period| add(hits, processes, target, period));
+        Ok(())
     }
 }
 
@@ -233,72 +261,32 @@ fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     layouts.recorded_time(record).or_else(|| own_time(record)).filter(|&time| time != u64::MAX)
 }
 
-impl Tally {
-    fn take(
-        &mut self,
-        record: &Record<'_>,
-        time: Option<u64>,
-        layouts: &Layouts,
-        (facts, counted_as): (&Facts, &[Option<CountedAs>]),
-        lookup: &mut Lookup,
-    ) {
+impl Part {
+    /// Takes what a record says of tasks.
+    fn task(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts) {
         let pid = named_pid(record);
         match record.kind() {
-            RecordType::SAMPLE => self.sample(record, layouts, (facts, counted_as), lookup),
-            kind if Kinds::MAPPINGS.contains(kind) => self.process(pid).mappings += 1,
+            kind if Kinds::MAPPINGS.contains(kind) => self.processes.of(pid).mappings += 1,
             RecordType::COMM => {
                 let layout = layouts.layout_of(record);
                 let trailer = layout.map_or(0, |layout| usize::from(layout.trailer.size));
                 if let Some(Comm { name, .. }) = Comm::of(record, trailer).filter(|comm| comm.pid == comm.tid)
                 {
                     let comm = Some(Box::new((time.unwrap_or(0), name.into())));
-                    self.process(pid).join(Process { comm, ..Process::default() });
+                    self.processes.of(pid).join(Process { comm, ..Process::default() });
                 }
             }
             RecordType::FORK => {
                 if let Some(task) = Task::of(record).filter(|task| task.pid != task.ppid) {
                     let forked = Process { fork: time, parent: Some(task.ppid), ..Process::default() };
-                    self.process(pid).join(forked);
+                    self.processes.of(pid).join(forked);
                 }
             }
             RecordType::EXIT if Task::of(record).is_some_and(|task| task.pid == task.tid) => {
-                self.process(pid).join(Process { exit: time, ..Process::default() });
+                self.processes.of(pid).join(Process { exit: time, ..Process::default() });
             }
             _ => {}
         }
-    }
-
-    fn process(&mut self, pid: Option<u32>) -> &mut Process {
-        self.processes.of(pid)
-    }
-
-    fn sample(
-        &mut self,
-        record: &Record<'_>,
-        layouts: &Layouts,
-        (facts, counted_as): (&Facts, &[Option<CountedAs>]),
-        lookup: &mut Lookup,
-    ) {
-        let Some((event, layout)) = event_of(record, layouts, facts) else {
-            self.counters.losses.astray += 1;
-            return;
-        };
-        self.counters.losses.see(record, layout);
-        let pid = layout.pid_tid(record).map(|(pid, _)| pid);
-        let ip = layout.ip(record).unwrap_or(0);
-        let key = OrderKey::of(record, Some(layout), layouts);
-        let space = facts.guests.space(record, layouts, pid, record.cpumode());
-        let hit = space.and_then(|space| lookup.find(space, ip, key));
-        let address = hit.map_or(ip, |hit| facts.files.offset(hit, ip));
-        let dso = hit.map(|hit| hit.dso);
-        let Tally { hits, processes, counters } = self;
-        let target = |event: u32| {
-            let event = counted_as[event as usize].as_ref()?.first as u32;
-            Some((pid, HitKey { event, dso, address }))
-        };
-        counters.sample((record, event, layout), layouts, facts, target, |target, period| {
-            add(hits, processes, target, period);
-        });
     }
 }
 
@@ -319,11 +307,11 @@ impl Row {
         let (mut pid, mut tid) = layout.and_then(|layout| layout.pid_tid(record)).unzip();
         if let (RecordType::SAMPLE, Some(layout)) = (kind, layout) {
             self.text.clear();
-            let event = layouts.event_of(record).and_then(|event| Some((event, facts.events.get(event)?)));
-            if let Some((_, event)) = event.filter(|_| facts.events.len() > 1) {
+            let event = layouts.event_of(record).and_then(|event| facts.events.get(event));
+            if let Some(event) = event.filter(|_| facts.events.len() > 1) {
                 self.text.extend_from_slice(format!("event={} ", plain(&event.name)).as_bytes());
             }
-            let period = event.map(|(_, event)| period(record, layout, event));
+            let period = event.map(|event| layout.period(record).unwrap_or(event.period));
             self.text.extend_from_slice(b"ip=");
             self.text.extend_from_slice(HexNumber::new(layout.ip(record).unwrap_or(0)).as_bytes());
             self.text.extend_from_slice(b" period=");

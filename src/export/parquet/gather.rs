@@ -7,25 +7,23 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
-use perfx_filter::{FilterOptions, SampleChooser, SelectedSamples};
-use perfx_format::read::{Batch, Recording};
+use perfx_filter::{FilterOptions, SelectedSamples};
+use perfx_format::read::Recording;
 use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost;
-use perfx_format::sample::{BranchFlags, Branches, Sample, Weight as Cost};
+use perfx_format::sample::{BranchFlags, Branches, Weight as Cost};
 use perfx_format::{
-    BranchStacks, ByTracepoint, Kinds, Layout, Layouts, OrderKey, Record, RecordType, Time, sample_type as st,
+    BranchStacks, ByTracepoint, Kinds, Layouts, OrderKey, Record, RecordType, Time, sample_type as st,
 };
 use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
+use perfx_samples::{Before, Counters, Losses, SampleView, Visit, say_cut_off, visit};
 
 use super::history::{Thread, signed};
 use super::row::{Part, SampleRow, renumber};
-use crate::batches::each_batch;
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
-use crate::counters::{event_of, period};
-use crate::losses::{Losses, say_cut_off};
 use crate::sorted::{RowEnd, Sorted, rows_mut, sorted};
 use crate::stacks::{Weight, spanning};
 
@@ -101,6 +99,8 @@ pub(super) fn gather(
     report: &mut Report,
 ) -> Result<Gathered> {
     let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
+    let mut ignore = |_| Ok(());
+    let with_branches = branch.is_some();
     let mut joined = Joined {
         all: Gathered {
             samples: Sorted::new(spill),
@@ -116,18 +116,14 @@ pub(super) fn gather(
             rows: 0,
         },
         waiting: Waiting::default(),
-        losses: Losses::default(),
+        branch: branch.unwrap_or(&mut ignore),
     };
-    let with_branches = branch.is_some();
-    let work = |batch: &Batch| {
-        let chooser = selected.as_ref().map(SelectedSamples::chooser);
+    let new = || {
         let (resolver, part) = (Resolver::new(facts, true), Found::default());
-        Worker { facts, traces, chooser, with_branches, resolver, comm: None, thread: None, part }.read(batch)
+        Worker { facts, traces, with_branches, resolver, comm: None, thread: None, part }
     };
-    let mut ignore = |_| Ok(());
-    let branch = branch.unwrap_or(&mut ignore);
-    each_batch(recording, threads, report, work, |_, part| joined.join(part, branch))?;
-    let all = joined.finish(report)?;
+    let (losses, _) = visit(recording, (facts, selected.as_ref()), threads, report, new, &mut joined)?;
+    let all = joined.finish(losses, report)?;
     if let Some(selected) = selected.filter(|_| all.rows == 0) {
         selected.say_none(&recording.name, false, report);
     }
@@ -152,7 +148,6 @@ struct Found {
     deferred: Vec<Deferred<u32>>,
     deferred_samples: u32,
     branches: Vec<BranchRow>,
-    losses: Losses,
 }
 
 impl Found {
@@ -164,12 +159,11 @@ impl Found {
     }
 }
 
-/// Reads one batch.
+/// Takes the samples of one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     /// For each event, whether its raw data has fields.
     traces: &'f ByTracepoint<TracePrinter<'f>>,
-    chooser: Option<SampleChooser>,
     with_branches: bool,
     resolver: Resolver<'f>,
     /// The name of the last sample's thread, and when it is its name. Most samples have the thread of the one before.
@@ -191,85 +185,66 @@ const BEHIND: u64 = st::RAW
     | st::DATA_PAGE_SIZE
     | st::CODE_PAGE_SIZE;
 
-impl Worker<'_> {
-    fn read(mut self, batch: &Batch) -> Result<Found> {
-        let (mut walker, mut wanted) = (batch.walk(), Kinds::SAMPLES.union(Kinds::LOST));
-        if let Some(chooser) = &self.chooser {
-            self.part.samples += chooser.leave_out(batch, &mut wanted);
-        }
-        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
-            match record.kind() {
-                RecordType::SAMPLE => {
-                    let index = self.part.samples;
-                    self.part.samples += 1;
-                    self.sample(&record, &batch.layouts, index)?;
-                }
-                RecordType::CALLCHAIN_DEFERRED => {
-                    let Some(deferred) = CallchainDeferred::of(&record) else { continue };
-                    let user = self.resolver.user_part(&record, deferred, &batch.layouts)?;
-                    self.part.deferred.extend(user.map(Deferred::User));
-                }
-                _ => self.part.lost.add(&record, &batch.layouts),
+impl<'f> Visit for Worker<'f> {
+    type Part = Found;
+    type All = Joined<'f>;
+    const OTHERS: Kinds = Kinds::SAMPLES.union(Kinds::LOST);
+
+    fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
+        match record.kind() {
+            RecordType::SAMPLE => self.part.samples += 1,
+            RecordType::CALLCHAIN_DEFERRED => {
+                let Some(deferred) = CallchainDeferred::of(record) else { return Ok(()) };
+                let user = self.resolver.user_part(record, deferred, layouts)?;
+                self.part.deferred.extend(user.map(Deferred::User));
             }
+            _ => self.part.lost.add(record, layouts),
         }
-        self.part.add(self.thread);
-        (self.part.tree, self.part.lowest) = (self.resolver.tree, self.resolver.lowest);
-        Ok(self.part)
+        Ok(())
     }
 
-    fn sample(&mut self, sample: &Record<'_>, layouts: &Layouts, index: u64) -> Result<()> {
-        let Some((event, layout)) = event_of(sample, layouts, self.facts) else {
-            self.part.losses.astray += 1;
-            return Ok(());
-        };
-        if self.chooser.as_mut().is_some_and(|chooser| !chooser.takes(sample, layouts)) {
-            return Ok(());
-        }
-        self.part.losses.see(sample, layout);
-        let facts = self.facts;
-        let task = layout.pid_tid(sample);
-        let at = At {
-            record: sample,
-            layouts,
-            pid: task.map(|(pid, _)| pid),
-            key: OrderKey::of(sample, Some(layout), layouts),
-        };
-        let machine = facts.guests.machine(sample, layouts, at.pid);
+    fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        let losses = &mut counters.losses;
+        losses.see(sample);
+        let (facts, index) = (self.facts, self.part.samples - 1);
+        let (at, task) = (At::of(sample), sample.task());
+        let machine = sample.machine(&facts.guests);
+        let mode = sample.record.cpumode();
         let mut row = SampleRow {
             event: event as u32,
-            mode: sample.cpumode() as u8,
-            period: period(sample, layout, &facts.events[event]),
+            mode: mode as u8,
+            period: sample.period().unwrap_or(facts.events[event].period),
             ..SampleRow::default()
         };
-        row.frame = self.resolver.frame(at, sample.cpumode(), layout.ip(sample).unwrap_or(0))?;
-        self.stack(at, layout, &mut row, facts.events[event].max_stack)?;
+        row.frame = self.resolver.frame(at, mode, sample.ip().unwrap_or(0))?;
+        self.stack(at, &mut row, facts.events[event].max_stack, losses)?;
         row.set(Part::Pid, task.map(|(pid, _)| u64::from(pid)));
         row.set(Part::Tid, task.map(|(_, tid)| u64::from(tid)));
-        row.set(Part::Cpu, layout.cpu(sample).map(u64::from));
+        row.set(Part::Cpu, sample.cpu().map(u64::from));
         if let Some((_, tid)) = task {
             row.set(Part::Comm, u64::from(self.comm(machine, tid, at.key)?));
         }
         if let Some(pid) = machine.guest() {
             row.set(Part::MachinePid, u64::from(pid));
-            row.set(Part::Vcpu, layout.id(sample).and_then(|id| facts.guests.vcpu(id)).map(u64::from));
+            row.set(Part::Vcpu, sample.id().and_then(|id| facts.guests.vcpu(id)).map(u64::from));
         }
-        if let Some(addr) = layout.addr(sample) {
+        if let Some(addr) = sample.layout.addr(sample.record) {
             row.set(Part::Addr, addr);
             row.set(Part::DataFrame, self.data_frame(at, addr)?.map(u64::from));
         }
         let mut raw = None;
-        if layout.sample_type & BEHIND != 0 {
-            raw = self.behind(at, layout, &mut row, index)?;
+        if sample.has(BEHIND) {
+            raw = self.behind(at, &mut row, index, losses)?;
         }
         let part = &mut self.part;
         row.pack(&mut part.text);
         if self.traces.get(event).is_some() {
             part.text.extend_from_slice(raw.unwrap_or_default());
         }
-        let time = layout.recorded_time(sample).filter(|&time| time != u64::MAX);
+        let time = sample.layout.recorded_time(sample.record).filter(|&time| time != u64::MAX);
         let index = numbered(index as usize)?;
         part.rows.push(RowEnd { time: time.map(|time| signed(time) as u64), index, end: part.text.len() });
-        part.times = spanning(part.times, layout.time(sample).map(|time| (time, time)));
+        part.times = spanning(part.times, sample.time().map(|time| (time, time)));
         let weight = Weight { samples: 1, period: row.period };
         *part.events.entry(row.event).or_default() += weight;
         if let Some((pid, tid)) = task {
@@ -282,6 +257,19 @@ impl Worker<'_> {
         Ok(())
     }
 
+    fn part(mut self, passed_over: u64) -> Result<Found> {
+        self.part.samples += passed_over;
+        self.part.add(self.thread);
+        (self.part.tree, self.part.lowest) = (self.resolver.tree, self.resolver.lowest);
+        Ok(self.part)
+    }
+
+    fn join(all: &mut Joined<'f>, part: Found, _before: &Before) -> Result<()> {
+        all.join(part)
+    }
+}
+
+impl Worker<'_> {
     /// The number of the name of a thread.
     fn comm(&mut self, machine: Machine, tid: u32, key: OrderKey) -> Result<u32> {
         match &self.comm {
@@ -297,15 +285,15 @@ impl Worker<'_> {
         }
     }
 
-    fn stack(&mut self, at: At<'_, '_>, layout: &Layout, row: &mut SampleRow, most: usize) -> Result<()> {
-        let lack = self.resolver.sample(at, layout)?;
+    fn stack(&mut self, at: At<'_>, row: &mut SampleRow, most: usize, losses: &mut Losses) -> Result<()> {
+        let lack = self.resolver.sample(at)?;
         row.truncated = self.resolver.chain.len() >= most;
         match lack {
             Lack::Chain => {}
-            Lack::Torn => self.part.losses.torn += 1,
+            Lack::Torn => losses.torn += 1,
             Lack::Nothing => row.set(Part::Stack, u64::from(self.resolver.stack()?)),
             Lack::User(cookie) => {
-                let tid = layout.pid_tid(at.record).map_or(0, |(_, tid)| tid);
+                let tid = at.sample.task().map_or(0, |(_, tid)| tid);
                 let number = self.part.deferred_samples;
                 self.part.deferred_samples += 1;
                 let kernel = std::mem::take(&mut self.resolver.chain).into();
@@ -318,11 +306,10 @@ impl Worker<'_> {
     }
 
     /// The frame of an address of data, if it is in a file or kernel.
-    fn data_frame(&mut self, at: At<'_, '_>, addr: u64) -> Result<Option<u32>> {
-        let mode = at.record.level_of(addr);
+    fn data_frame(&mut self, at: At<'_>, addr: u64) -> Result<Option<u32>> {
+        let mode = at.sample.record.level_of(addr);
         let facts = self.facts;
-        let space = facts.guests.space(at.record, at.layouts, at.pid, mode);
-        let hit = space.and_then(|space| facts.spaces.find(space, addr, at.key).0);
+        let hit = at.space(&facts.guests, mode).and_then(|space| facts.spaces.find(space, addr, at.key).0);
         match hit.filter(|hit| !facts.is_memory(hit.dso)) {
             Some(_) => self.resolver.frame(at, mode, addr).map(Some),
             None => Ok(None),
@@ -332,13 +319,13 @@ impl Worker<'_> {
     /// Reads the parts behind the call chain; returns the raw data.
     fn behind<'a>(
         &mut self,
-        at: At<'_, 'a>,
-        layout: &Layout,
+        at: At<'a>,
         row: &mut SampleRow,
         index: u64,
+        losses: &mut Losses,
     ) -> Result<Option<&'a [u8]>> {
-        let Ok(sample) = Sample::parse_known(at.record, layout) else {
-            self.part.losses.partial += 1;
+        let Ok(sample) = at.sample.parts() else {
+            losses.partial += 1;
             return Ok(None);
         };
         match sample.weight {
@@ -358,10 +345,10 @@ impl Worker<'_> {
         if let Some(cgroup) = sample.cgroup.and_then(|id| self.facts.cgroups.get(&id)) {
             row.set(Part::Cgroup, u64::from(text(&mut self.part.cgroups, cgroup)?));
         }
-        if self.with_branches && layout.branch_stacks() != BranchStacks::Calls {
+        if self.with_branches && at.sample.layout.branch_stacks() != BranchStacks::Calls {
             for (branch, nr) in sample.branches.iter().flat_map(Branches::iter).zip(0..) {
-                let from = self.resolver.frame(at, at.record.level_of(branch.from), branch.from)?;
-                let to = self.resolver.frame(at, at.record.level_of(branch.to), branch.to)?;
+                let from = self.resolver.frame(at, at.sample.record.level_of(branch.from), branch.from)?;
+                let to = self.resolver.frame(at, at.sample.record.level_of(branch.to), branch.to)?;
                 self.part.branches.push(BranchRow { sample: index, nr, from, to, flags: branch.flags });
             }
         }
@@ -378,14 +365,15 @@ fn text(texts: &mut Texts, text: &[u8]) -> Result<u32> {
 }
 
 /// What is found in the batches so far.
-struct Joined {
+struct Joined<'b> {
     all: Gathered,
     waiting: Waiting<usize>,
-    losses: Losses,
+    /// Gets the branches.
+    branch: &'b mut dyn FnMut(BranchRow) -> Result<()>,
 }
 
-impl Joined {
-    fn join(&mut self, mut part: Found, branch: &mut dyn FnMut(BranchRow) -> Result<()>) -> Result<()> {
+impl Joined<'_> {
+    fn join(&mut self, mut part: Found) -> Result<()> {
         let all = &mut self.all;
         let numbers = all.tree.absorb(&part.tree)?;
         for (&frame, &address) in numbers.frames.iter().zip(&part.lowest) {
@@ -435,9 +423,8 @@ impl Joined {
         }
         all.times = spanning(all.times, part.times);
         all.lost.join(part.lost);
-        self.losses += part.losses;
         for row in part.branches {
-            branch(BranchRow {
+            (self.branch)(BranchRow {
                 sample: first + row.sample,
                 from: frame(row.from),
                 to: frame(row.to),
@@ -447,8 +434,8 @@ impl Joined {
         Ok(())
     }
 
-    fn finish(self, report: &mut Report) -> Result<Gathered> {
-        let Joined { mut all, waiting, mut losses } = self;
+    fn finish(self, mut losses: Losses, report: &mut Report) -> Result<Gathered> {
+        let Joined { mut all, waiting, .. } = self;
         for (kernel, sample) in waiting.rest() {
             losses.incomplete += 1;
             all.complete(&kernel, sample, StackTree::ROOT, true)?;

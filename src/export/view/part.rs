@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use perfx_filter::SampleChooser;
 use perfx_format::read::Batch;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
@@ -12,10 +11,9 @@ use perfx_format::sample::{Sample, Stencil, cookie_of, frames};
 use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type};
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
+use perfx_samples::{IsSelected, Losses, Reading, SampleView, readings};
 
 use super::sample::{Indent, SampleWriter, Shown};
-use crate::counters::{Reading, event_of, readings};
-use crate::losses::Losses;
 
 /// The kinds of records that are shown or complete what is shown.
 pub(super) const WANTED: Kinds = Kinds::SAMPLES.and(RecordType::AUXTRACE_ERROR);
@@ -124,7 +122,7 @@ struct Last<'b> {
 /// Reads one batch after the other on one thread.
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
-    pub(super) chooser: Option<SampleChooser>,
+    pub(super) is_selected: Option<IsSelected<'v>>,
     /// For each event, whether its counters are shown.
     pub(super) wanted: &'v [bool],
     /// Only counts samples.
@@ -163,7 +161,9 @@ impl Reader<'_> {
             && let Some(record) = walker.next_wanted(WANTED, usize::MAX)?
         {
             if record.kind() == RecordType::SAMPLE {
-                if self.chooser.as_mut().is_none_or(|chooser| chooser.takes(&record, &batch.layouts)) {
+                let sample = SampleView::of(&record, &batch.layouts);
+                let is_selected = |is_selected: &mut IsSelected<'_>| sample.is_some_and(is_selected);
+                if self.is_selected.as_mut().is_none_or(is_selected) {
                     written += self.sample(&mut part, batch, &record, &mut last)?;
                 }
             } else if let Some(user) = CallchainDeferred::of(&record) {
@@ -200,7 +200,8 @@ impl Reader<'_> {
         }
         // What the writer wrote last is not this sample's any more.
         *last = None;
-        let Some((event, layout)) = event_of(sample, layouts, facts) else {
+        let event = layouts.event_of(sample).filter(|&event| event < facts.events.len());
+        let Some((event, layout)) = event.zip(layouts.layout_of(sample)) else {
             losses.astray += 1;
             return Ok(0);
         };
@@ -227,7 +228,8 @@ impl Reader<'_> {
             return Ok(0);
         }
         let mut counted = Vec::new();
-        for Reading { event, key, value } in readings((sample, event, layout), layouts, facts, losses) {
+        let view = SampleView { record: sample, layout, layouts };
+        for Reading { event, key, value } in readings(view, event, facts, losses) {
             let last = counters.insert(key, value);
             if !self.wanted[event] {
                 continue;

@@ -5,11 +5,11 @@ use std::io::{self, Read as _, Write};
 
 use perfx_pipeline::{LISTED, Level, Report, Result, counted};
 use perfx_resolve::Frame;
+use perfx_samples::Losses;
 
 use super::fields::{Field, ViewOptions};
 use super::part::{Counted, OpenSample, Part, Piece, Texts};
 use super::sample::{Indent, SampleWriter};
-use crate::losses::Losses;
 
 /// A sample whose chain waits for its user part.
 struct Waiting {

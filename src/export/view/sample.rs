@@ -13,6 +13,7 @@ use perfx_look::render::{push_number, readable};
 use perfx_model::address_space::{Machine, Space};
 use perfx_pipeline::Result;
 use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
+use perfx_samples::SampleView;
 
 use super::branches::{self, WrittenBranches};
 use super::data_src;
@@ -178,8 +179,8 @@ impl<'v> SampleWriter<'v> {
             false => shown,
         };
         self.last = None;
-        let key = OrderKey::of(record, Some(layout), layouts);
-        let at = At { record, layouts, pid: parts.pid_tid.map(|(pid, _)| pid), key };
+        let sample = SampleView { record, layout, layouts };
+        let at = At { sample, pid: parts.pid_tid.map(|(pid, _)| pid), key: sample.key() };
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
@@ -203,7 +204,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// Appends what a line begins with: thread, CPU, time, period and event.
-    fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) {
+    fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) {
         let Shown { record, parts, event, period, .. } = shown;
         // Compared part by part, because to build a `Front` takes longer than that.
         let like = self.front.as_mut().filter(|last| {
@@ -232,7 +233,7 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         shown: Shown<'_>,
-        at: At<'_, '_>,
+        at: At<'_>,
     ) -> (Range<usize>, Range<OrderKey>) {
         let Shown { record, layout, parts, event, period, .. } = shown;
         let begin = out.len();
@@ -294,7 +295,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
-    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
+    fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
         let Shown { record, layout, parts, event, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
@@ -419,7 +420,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// Appends the DSO at an end of a branch, if DSOs are shown.
-    fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_, '_>, address: u64) -> Result<()> {
+    fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_>, address: u64) -> Result<()> {
         let only = FrameForm { sym: false, symoff: false, srcline: false, ..form.frame() };
         if only.dso { self.push_symbol(out, only, at, address).map(drop) } else { Ok(()) }
     }
@@ -430,16 +431,16 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         form: FrameForm,
-        at: At<'_, '_>,
+        at: At<'_>,
         address: u64,
     ) -> Result<Range<OrderKey>> {
-        let (names, mode, before) = (self.names, at.record.cpumode(), out.len());
+        let (names, mode, before) = (self.names, at.sample.record.cpumode(), out.len());
         let push = |out: &mut Vec<u8>, frame: Frame| -> Result<()> {
             let Found { calls, past } = names.of(of_data(frame), Lines::None, address)?;
             calls.last().into_iter().for_each(|call| push_call(out, form, call, past));
             Ok(())
         };
-        let place = (self.facts.guests.space(at.record, at.layouts, at.pid, mode), at.key);
+        let place = (at.space(&self.facts.guests, mode), at.key);
         let written = 2 * FrameForm::COUNT + form.number();
         let during = self.frame(out, written, place, (mode, address), |out, frame| {
             if frame.dso.is_some() { push(out, frame) } else { Ok(()) }
@@ -453,7 +454,7 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends which function a branch calls or returns from, indented by the calls that have not returned. How wide that
     /// is depends on the lines before, see [`Indent`].
-    fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_, '_>) -> Result<()> {
+    fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
         let Shown { record, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
@@ -494,14 +495,14 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         shown: Shown<'_>,
-        at: &At<'_, '_>,
+        at: &At<'_>,
         flags: Option<FlowFlags>,
     ) -> Result<()> {
         let Shown { record, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         let (from, to) = (parts.ip.unwrap_or(0), parts.addr.filter(|_| form.shows_targets));
-        let space = self.facts.guests.space(at.record, at.layouts, at.pid, record.cpumode());
+        let space = at.space(&self.facts.guests, record.cpumode());
         let branch = space.filter(|_| self.options.decoded).map(|space| branches::Branch {
             event,
             space,
@@ -550,7 +551,7 @@ impl<'v> SampleWriter<'v> {
         (pid.filter(|_| form.has(Field::MachinePid)), vcpu.flatten().filter(|_| form.has(Field::Vcpu)))
     }
 
-    fn write_json(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_, '_>) -> Result<()> {
+    fn write_json(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_>) -> Result<()> {
         let Shown { record, layout, parts, event, period, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
@@ -602,7 +603,7 @@ impl<'v> SampleWriter<'v> {
                 Some(stack) => {
                     for entry in stack.frames() {
                         separated.next(out);
-                        let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
+                        let space = at.space(&self.facts.guests, entry.0);
                         self.chain_frame(out, event, (space, at.key), entry)?;
                     }
                     for &(address, frame) in user.iter().filter(|_| form.has_chain) {
@@ -622,9 +623,10 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// The name of the sample's thread at its time.
-    fn comm(&mut self, shown: Shown<'_>, at: At<'_, '_>) -> &Comm {
+    fn comm(&mut self, shown: Shown<'_>, at: At<'_>) -> &Comm {
         let tid = shown.parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
-        let machine = self.facts.guests.machine(at.record, at.layouts, named_pid(at.record));
+        let machine =
+            self.facts.guests.machine(at.sample.record, at.sample.layouts, named_pid(at.sample.record));
         if self.comms.len() > COMMS {
             self.comms.clear();
         }
@@ -641,16 +643,21 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// The place of an address of data.
-    fn data_frame(&self, at: At<'_, '_>, address: u64) -> Frame {
-        let own =
-            frame_at(self.facts, (at.record, at.layouts), at.pid, at.key, (at.record.cpumode(), address));
+    fn data_frame(&self, at: At<'_>, address: u64) -> Frame {
+        let own = frame_at(
+            self.facts,
+            (at.sample.record, at.sample.layouts),
+            at.pid,
+            at.key,
+            (at.sample.record.cpumode(), address),
+        );
         of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
     }
 
     /// The place of an address on the side, of the kernel or the process, that is not the sample's.
-    fn on_other_side(&self, at: At<'_, '_>, address: u64) -> Frame {
-        let mode = if is_kernel(at.record.cpumode()) { USER } else { KERNEL };
-        frame_at(self.facts, (at.record, at.layouts), at.pid, at.key, (mode, address))
+    fn on_other_side(&self, at: At<'_>, address: u64) -> Frame {
+        let mode = if is_kernel(at.sample.record.cpumode()) { USER } else { KERNEL };
+        frame_at(self.facts, (at.sample.record, at.sample.layouts), at.pid, at.key, (mode, address))
     }
 
     /// The lines that are shown of frames in chains.
@@ -667,7 +674,7 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
-        At { record, layouts, pid, key }: At<'_, '_>,
+        at: At<'_>,
         (tid, stack): (u32, CallStack<'_>),
     ) -> Result<()> {
         let form = self.forms[event].frame().number();
@@ -677,14 +684,14 @@ impl<'v> SampleWriter<'v> {
             kept = WrittenChain { form, ..WrittenChain::default() };
         }
         let WrittenChain { last, text, ends, .. } = &mut kept;
-        let space = |mode| self.facts.guests.space(record, layouts, pid, mode);
-        let shared = last.next(key, stack.frames().map(|entry| (space(entry.0), entry)));
+        let spaces = stack.frames().map(|entry| (at.space(&self.facts.guests, entry.0), entry));
+        let shared = last.next(at.key, spaces);
         let (begin, new) = (out.len(), last.addresses().len() - shared);
         let mut starts = Vec::with_capacity(new);
         for number in 0..new {
             let (space, entry) = last.addresses()[number];
             starts.push(out.len());
-            last.is_during(&self.chain_frame(out, event, (space, key), entry)?);
+            last.is_during(&self.chain_frame(out, event, (space, at.key), entry)?);
         }
         ends.truncate(shared);
         let known = text.len() - ends.last().copied().unwrap_or(0);
@@ -720,13 +727,13 @@ impl<'v> SampleWriter<'v> {
         &mut self,
         out: &mut Vec<u8>,
         event: usize,
-        at: At<'_, '_>,
+        at: At<'_>,
         entry: (u16, u64),
     ) -> Result<Range<OrderKey>> {
         let (form, json) = (self.forms[event].frame(), self.options.json);
         let lines = if form.srcline { Lines::Innermost } else { Lines::None };
         let (names, address) = (self.names, entry.1);
-        let space = self.facts.guests.space(at.record, at.layouts, at.pid, entry.0);
+        let space = at.space(&self.facts.guests, entry.0);
         self.frame(out, FrameForm::COUNT + form.number(), (space, at.key), entry, |out, frame| {
             let Found { calls, past } = names.of(frame, lines, address)?;
             let call = &calls[calls.len() - 1..];

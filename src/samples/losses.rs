@@ -2,29 +2,30 @@
 
 use std::ops::AddAssign;
 
-use perfx_format::sample::Sample;
-use perfx_format::{Layout, Record, sample_type as st};
+use perfx_format::sample_type as st;
 use perfx_pipeline::{Level, Report, count, counted};
+
+use crate::sample::SampleView;
 
 /// What samples lack.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Losses {
+pub struct Losses {
     /// Samples of no event of the recording: left out.
-    pub(crate) astray: u64,
+    pub astray: u64,
     /// Counters that samples read, of no event of the recording: left out.
-    pub(crate) counters: u64,
+    pub counters: u64,
     /// Samples that are shorter than their parts: left out.
-    pub(crate) short: u64,
+    pub short: u64,
     /// The same, but only what they lack is left out.
-    pub(crate) partial: u64,
+    pub partial: u64,
     /// Samples with registers of an unknown ABI: what follows those is left out.
-    pub(crate) cut: u64,
+    pub cut: u64,
     /// Samples whose chain does not fit into them, or has frames that are not in the recording.
-    pub(crate) torn: u64,
+    pub torn: u64,
     /// Chains whose user part is not in the recording.
-    pub(crate) incomplete: u64,
+    pub incomplete: u64,
     /// Samples whose branch stacks are not all branches that were taken: left out.
-    pub(crate) gappy: u64,
+    pub gappy: u64,
 }
 
 impl AddAssign for Losses {
@@ -42,14 +43,14 @@ impl AddAssign for Losses {
 
 impl Losses {
     /// Counts a sample if it has registers of an unknown ABI.
-    pub(crate) fn see(&mut self, sample: &Record<'_>, layout: &Layout) {
-        let is_cut = || Sample::parse_known(sample, layout).is_ok_and(|sample| sample.is_cut);
-        self.cut += u64::from(layout.sample_type & (st::REGS_USER | st::REGS_INTR) != 0 && is_cut());
+    pub fn see(&mut self, sample: SampleView<'_>) {
+        let is_cut = || sample.parts().is_ok_and(|parts| parts.is_cut);
+        self.cut += u64::from(sample.has(st::REGS_USER | st::REGS_INTR) && is_cut());
     }
 
     /// Adds to the report what was lost; `left_out` is what happened to samples that were left out: they are `not
     /// counted`, say.
-    pub(crate) fn say(self, left_out: &str, report: &mut Report) {
+    pub fn say(self, left_out: &str, report: &mut Report) {
         let mut say = |level, count: u64, [one, many]: [&str; 2], rest: &str| {
             if count > 0 {
                 report.say(level, format!("{} {rest}", counted(count, one, many)));
@@ -94,7 +95,7 @@ impl Losses {
 }
 
 /// Reports those sums of periods that are cut off at `most`, the largest number that can be written.
-pub(crate) fn say_cut_off(sums: impl IntoIterator<Item = u64>, most: u64, report: &mut Report) {
+pub fn say_cut_off(sums: impl IntoIterator<Item = u64>, most: u64, report: &mut Report) {
     let cut_off = sums.into_iter().filter(|&sum| sum >= most).count() as u64;
     if cut_off > 0 {
         let sums = counted(cut_off, "sum of periods is", "sums of periods are");

@@ -1,0 +1,140 @@
+//! Reads all samples of a recording on all threads, in one loop for all that count and list samples.
+
+use perfx_format::read::{Batch, Form, Recording};
+use perfx_format::{Kinds, Layouts, Record, RecordType};
+use perfx_pipeline::{Damage, Level, Purpose, Report, Result, scan};
+use perfx_resolve::Facts;
+
+use crate::counters::{Before, Counters};
+use crate::losses::Losses;
+use crate::sample::SampleView;
+
+/// Says whether a sample is selected.
+pub type IsSelected<'s> = Box<dyn FnMut(SampleView<'_>) -> bool + Send + 's>;
+
+/// Selects samples.
+pub trait Select: Sync {
+    /// What says on one thread whether a sample is selected.
+    fn on_thread(&self) -> IsSelected<'_>;
+
+    /// The number of samples of a batch in which none can be selected.
+    fn passed_over(&self, batch: &Batch) -> Option<u64>;
+}
+
+/// Takes the samples of one batch; then the results of all batches are joined in the order of the file.
+pub trait Visit {
+    /// The result of a batch.
+    type Part: Send + 'static;
+    /// What the results are joined to.
+    type All: ?Sized;
+    /// The kinds of other records that it takes.
+    const OTHERS: Kinds = Kinds::NONE;
+
+    /// Takes a selected sample of an event. `counters` says what it counts for.
+    ///
+    /// # Errors
+    ///
+    /// It ends the reading.
+    fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()>;
+
+    /// Takes a record of [`Visit::OTHERS`], before it is taken as a sample.
+    ///
+    /// # Errors
+    ///
+    /// It ends the reading.
+    fn other(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
+        Ok(())
+    }
+
+    /// The result. `passed_over` is the number of samples that were not read, as none of them can be selected.
+    ///
+    /// # Errors
+    ///
+    /// It ends the reading.
+    fn part(self, passed_over: u64) -> Result<Self::Part>;
+
+    /// Joins the result of the next batch. `before` knows the counters of the batches before it.
+    ///
+    /// # Errors
+    ///
+    /// It ends the reading.
+    fn join(all: &mut Self::All, part: Self::Part, before: &Before) -> Result<()>;
+}
+
+/// Reads the selected samples of a recording, all if there is no selection: a visitor made by `new` takes those of a
+/// batch. Returns what was lost, and the bytes of the records behind the head, decompressed.
+///
+/// # Errors
+///
+/// The recording cannot be read or decompressed, or those of the visitor.
+pub fn visit<V: Visit>(
+    recording: &mut Recording,
+    (facts, select): (&Facts, Option<&impl Select>),
+    threads: usize,
+    report: &mut Report,
+    new: impl Fn() -> V + Sync,
+    all: &mut V::All,
+) -> Result<(Losses, u64)> {
+    let work = |batch: &Batch| {
+        let (mut visitor, mut counters) = (new(), Counters::new(facts));
+        let passed_over = select.and_then(|select| select.passed_over(batch));
+        let mut is_selected = select.map(Select::on_thread);
+        let wanted = V::OTHERS.and(RecordType::SAMPLE);
+        let wanted = if passed_over.is_some() { wanted.without(RecordType::SAMPLE) } else { wanted };
+        let mut walker = batch.walk();
+        while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            if V::OTHERS.contains(record.kind()) {
+                visitor.other(&record, &batch.layouts)?;
+            }
+            if record.kind() != RecordType::SAMPLE {
+                continue;
+            }
+            let sample = SampleView::of(&record, &batch.layouts);
+            let event = sample.and_then(SampleView::event).filter(|&event| event < facts.events.len());
+            let Some((sample, event)) = sample.zip(event) else {
+                counters.losses.astray += 1;
+                continue;
+            };
+            if is_selected.as_mut().is_none_or(|is_selected| is_selected(sample)) {
+                visitor.sample(sample, event, &mut counters)?;
+            }
+        }
+        Ok((visitor.part(passed_over.unwrap_or(0))?, counters.end()))
+    };
+    let (mut before, mut losses) = (Before::default(), Losses::default());
+    let bytes = each_batch(recording, threads, report, work, |_, (part, (last, lost))| {
+        V::join(all, part, &before)?;
+        before.0.extend(last);
+        losses += lost;
+        Ok(())
+    })?;
+    Ok((losses, bytes))
+}
+
+/// Calls `work` for each batch, those of the head first, then `join` in the order of the file. Returns the bytes of
+/// the records behind the head, decompressed.
+pub fn each_batch<R: Send + 'static>(
+    recording: &mut Recording,
+    threads: usize,
+    report: &mut Report,
+    work: impl Fn(&Batch) -> Result<R> + Sync,
+    mut join: impl FnMut(&Batch, R) -> Result<()>,
+) -> Result<u64> {
+    report.say_faults(recording, Purpose::UseRecords);
+    let pipe = recording.form == Form::Pipe;
+    let head = recording.take_head();
+    head.iter().try_for_each(|batch| join(batch, work(batch)?))?;
+    let mut bytes = 0;
+    scan(recording, threads, true, work, |batch, result| {
+        if let Some(fragment) = &batch.fragment {
+            let error = fragment.to_error().file(&batch.name);
+            if !Damage::Tolerate.tolerates(fragment, pipe) {
+                return Err(error.into());
+            }
+            report.say(Level::Loss, error.to_string());
+        }
+        bytes += batch.bytes.len() as u64;
+        join(batch, result)
+    })?;
+    Ok(bytes)
+}
