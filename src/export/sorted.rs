@@ -10,6 +10,7 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
@@ -28,22 +29,21 @@ const LARGEST: u64 = 256 << 10;
 /// u32 bytes of the row.
 const HEAD: usize = 17;
 
-/// A row of one batch: its time, its number in the batch, and where it ends in the batch's text.
-pub(crate) struct RowEnd {
+/// A row of one batch: its time, its number in the batch, and where it is in the batch's text.
+pub(crate) struct RowPlace {
     pub(crate) time: Option<u64>,
     pub(crate) index: u32,
-    pub(crate) end: usize,
+    pub(crate) text: Range<usize>,
 }
 
 /// The rows of a batch by time, each with its head. Rows without a time come first; rows with equal times stay in
 /// the order of the file.
-pub(crate) fn sorted(text: &[u8], rows: &[RowEnd]) -> Vec<u8> {
-    let starts = std::iter::once(0).chain(rows.iter().map(|row| row.end));
-    let mut order: Vec<_> = rows.iter().zip(starts).collect();
-    order.sort_by_key(|(row, _)| row.time);
+pub(crate) fn sorted(text: &[u8], rows: &[RowPlace]) -> Vec<u8> {
+    let mut order: Vec<_> = rows.iter().collect();
+    order.sort_by_key(|row| row.time);
     let mut run = Vec::with_capacity(text.len() + order.len() * HEAD);
-    for (&RowEnd { time, index, end }, start) in order {
-        let row = &text[start..end];
+    for RowPlace { time, index, text: place } in order {
+        let row = &text[place.clone()];
         run.push(time.is_some().into());
         run.extend(time.unwrap_or(0).to_le_bytes());
         run.extend(index.to_le_bytes());
@@ -223,8 +223,11 @@ mod tests {
             [&[Some(5), None, Some(3)], &[], &[Some(3), Some(u64::MAX), None], &[Some(0)]];
         let mut all = Sorted::new(tempfile::tempfile().unwrap());
         for batch in batches {
-            let rows =
-                batch.iter().zip(0..).map(|(&time, index)| RowEnd { time, index, end: index as usize + 1 });
+            let rows = batch.iter().zip(0..).map(|(&time, index)| RowPlace {
+                time,
+                index,
+                text: index as usize..index as usize + 1,
+            });
             let mut run = sorted(&[b'a'; 9][..batch.len()], &rows.collect::<Vec<_>>());
             rows_mut(&mut run).for_each(|row| row[0] = b'b');
             all.push(&run, batch.len() as u64).unwrap();

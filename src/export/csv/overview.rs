@@ -4,12 +4,12 @@ use std::io;
 
 use ::csv::{ByteRecord, Writer};
 
-use crate::sorted::{RowEnd, sorted};
+use crate::sorted::{RowPlace, sorted};
 
 /// The rows of one batch.
 pub(super) struct Rows {
     writer: Writer<Vec<u8>>,
-    rows: Vec<RowEnd>,
+    rows: Vec<RowPlace>,
 }
 
 impl Rows {
@@ -19,9 +19,11 @@ impl Rows {
 
     /// Adds the row of the next record; it begins with the kind.
     pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> io::Result<()> {
+        let start = self.writer.get_ref().len();
         self.writer.write_byte_record(row)?;
         self.writer.flush()?;
-        self.rows.push(RowEnd { time, index: self.rows.len() as u32, end: self.writer.get_ref().len() });
+        let text = start..self.writer.get_ref().len();
+        self.rows.push(RowPlace { time, index: self.rows.len() as u32, text });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Reads the samples of a recording on all threads, sorts them by time, and collects the distinct frames and chains.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use perfx_look::trace::TracePrinter;
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::Facts;
-use perfx_samples::{Before, Counters, Losses, SampleView, Visit, say_cut_off, visit};
+use perfx_samples::{Before, Counters, Late, Losses, SampleView, Visit, say_cut_off, visit};
 
 use super::history::{Thread, signed};
-use super::row::{Part, SampleRow, renumber};
+use super::row::{Part, SampleRow, renumber, set_period};
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
-use crate::sorted::{RowEnd, Sorted, rows_mut, sorted};
+use crate::counted::wanted_events;
+use crate::sorted::{RowPlace, Sorted, rows_mut, sorted};
 use crate::stacks::{Weight, spanning};
 
 /// Distinct texts of a recording, by number.
@@ -100,7 +101,7 @@ pub(super) fn gather(
 ) -> Result<Gathered> {
     let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
     let mut ignore = |_| Ok(());
-    let with_branches = branch.is_some();
+    let (wanted, with_branches) = (wanted_events(facts, filter), branch.is_some());
     let mut joined = Joined {
         all: Gathered {
             samples: Sorted::new(spill),
@@ -120,7 +121,7 @@ pub(super) fn gather(
     };
     let new = || {
         let (resolver, part) = (Resolver::new(facts, true), Found::default());
-        Worker { facts, traces, with_branches, resolver, comm: None, thread: None, part }
+        Worker { facts, traces, wanted: &wanted, with_branches, resolver, comm: None, thread: None, part }
     };
     let (losses, _) = visit(recording, (facts, selected.as_ref()), threads, report, new, &mut joined)?;
     let all = joined.finish(losses, report)?;
@@ -134,7 +135,9 @@ pub(super) fn gather(
 #[derive(Default)]
 struct Found {
     text: Vec<u8>,
-    rows: Vec<RowEnd>,
+    rows: Vec<RowPlace>,
+    /// The rows, events and threads of samples whose counters were first read in the batch.
+    late: Late<(usize, u32, Option<Thread>)>,
     tree: StackTree,
     lowest: Vec<u64>,
     comms: Texts,
@@ -164,6 +167,8 @@ struct Worker<'f> {
     facts: &'f Facts,
     /// For each event, whether its raw data has fields.
     traces: &'f ByTracepoint<TracePrinter<'f>>,
+    /// For each event, whether its counters are wanted.
+    wanted: &'f [bool],
     with_branches: bool,
     resolver: Resolver<'f>,
     /// The name of the last sample's thread, and when it is its name. Most samples have the thread of the one before.
@@ -204,18 +209,17 @@ impl<'f> Visit for Worker<'f> {
     }
 
     fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
+        counters.losses.see(sample);
+        let (mut gained, mut late) = (Vec::new(), Late::new());
+        let target = |event: usize| self.wanted[event].then_some(event as u32);
+        counters.count(sample, event, &mut late, target, |event, period| gained.push((event, period, None)));
+        gained.extend(late.into_iter().map(|(event, first)| (event, 0, Some(first))));
         let losses = &mut counters.losses;
-        losses.see(sample);
         let (facts, index) = (self.facts, self.part.samples - 1);
         let (at, task) = (At::of(sample), sample.task());
         let machine = sample.machine(&facts.guests);
         let mode = sample.record.cpumode();
-        let mut row = SampleRow {
-            event: event as u32,
-            mode: mode as u8,
-            period: sample.period().unwrap_or(facts.events[event].period),
-            ..SampleRow::default()
-        };
+        let mut row = SampleRow { mode: mode as u8, ..SampleRow::default() };
         row.frame = self.resolver.frame(at, mode, sample.ip().unwrap_or(0))?;
         self.stack(at, &mut row, facts.events[event].max_stack, losses)?;
         row.set(Part::Pid, task.map(|(pid, _)| u64::from(pid)));
@@ -237,21 +241,29 @@ impl<'f> Visit for Worker<'f> {
             raw = self.behind(at, &mut row, index, losses)?;
         }
         let part = &mut self.part;
-        row.pack(&mut part.text);
-        if self.traces.get(event).is_some() {
-            part.text.extend_from_slice(raw.unwrap_or_default());
-        }
         let time = sample.layout.recorded_time(sample.record).filter(|&time| time != u64::MAX);
+        let time = time.map(|time| signed(time) as u64);
         let index = numbered(index as usize)?;
-        part.rows.push(RowEnd { time: time.map(|time| signed(time) as u64), index, end: part.text.len() });
         part.times = spanning(part.times, sample.time().map(|time| (time, time)));
-        let weight = Weight { samples: 1, period: row.period };
-        *part.events.entry(row.event).or_default() += weight;
-        if let Some((pid, tid)) = task {
-            let thread = (machine, pid, tid);
-            match &mut self.thread {
-                Some((last, sum)) if *last == thread => *sum += weight,
-                last => part.add(last.replace((thread, weight))),
+        let thread = task.map(|(pid, tid)| (machine, pid, tid));
+        for (of, period, first) in gained {
+            (row.event, row.period) = (of, period);
+            let start = part.text.len();
+            row.pack(&mut part.text);
+            if of as usize == event && self.traces.get(event).is_some() {
+                part.text.extend_from_slice(raw.unwrap_or_default());
+            }
+            part.rows.push(RowPlace { time, index, text: start..part.text.len() });
+            if let Some(first) = first {
+                part.late.push(((part.rows.len() - 1, of, thread), first));
+                continue;
+            }
+            let weight = Weight { samples: 1, period };
+            *part.events.entry(of).or_default() += weight;
+            match (thread, &mut self.thread) {
+                (None, _) => {}
+                (Some(thread), Some((last, sum))) if *last == thread => *sum += weight,
+                (Some(thread), last) => part.add(last.replace((thread, weight))),
             }
         }
         Ok(())
@@ -264,7 +276,8 @@ impl<'f> Visit for Worker<'f> {
         Ok(self.part)
     }
 
-    fn join(all: &mut Joined<'f>, part: Found, _before: &Before) -> Result<()> {
+    fn join(all: &mut Joined<'f>, mut part: Found, before: &Before) -> Result<()> {
+        all.weigh(&mut part, before);
         all.join(part)
     }
 }
@@ -373,6 +386,23 @@ struct Joined<'b> {
 }
 
 impl Joined<'_> {
+    /// Sets the periods that need the counters of the batches before, and drops the rows of those that gained nothing.
+    fn weigh(&mut self, part: &mut Found, before: &Before) {
+        let Found { rows, text, late, .. } = part;
+        let mut unsampled: HashSet<usize> = late.iter().map(|((row, ..), _)| *row).collect();
+        before.count(std::mem::take(late), |(row, event, thread), period| {
+            unsampled.remove(&row);
+            set_period(&mut text[rows[row].text.clone()], period);
+            let weight = Weight { samples: 1, period };
+            self.all.events[event as usize] += weight;
+            if let Some(thread) = thread {
+                *self.all.threads.entry(thread).or_default() += weight;
+            }
+        });
+        let mut numbers = 0..;
+        rows.retain(|_| !numbers.next().is_some_and(|number| unsampled.contains(&number)));
+    }
+
     fn join(&mut self, mut part: Found) -> Result<()> {
         let all = &mut self.all;
         let numbers = all.tree.absorb(&part.tree)?;

@@ -35,6 +35,8 @@ const DEFERRED: u32 = 1 << 30;
 /// Outer frames of the stack may be missing.
 const TRUNCATED: u32 = 1 << 31;
 
+/// Where the period is, bytes.
+const PERIOD: usize = 12;
 /// Where the parts begin, bytes.
 const FRONT: usize = 21;
 
@@ -123,6 +125,11 @@ impl SampleRow {
         }
         Some((sample, row.get(at..)?))
     }
+}
+
+/// Sets the period of a packed row.
+pub(super) fn set_period(row: &mut [u8], period: u64) {
+    row[PERIOD..PERIOD + 8].copy_from_slice(&period.to_le_bytes());
 }
 
 /// Changes the numbers within a batch to those within the recording. `stack` also gets whether the stack is

@@ -19,7 +19,7 @@ use perfx_pipeline::{Context as _, Level, Report, Result, scan};
 use super::history::signed;
 use super::table::TableWriter;
 use crate::chains::{Resolver, numbered};
-use crate::sorted::{RowEnd, Sorted, sorted};
+use crate::sorted::{RowPlace, Sorted, sorted};
 
 /// What a reading of the recording finds.
 pub(super) struct Traced {
@@ -33,7 +33,7 @@ pub(super) struct Traced {
 struct Found {
     aux: SpeData,
     text: Vec<u8>,
-    rows: Vec<RowEnd>,
+    rows: Vec<RowPlace>,
 }
 
 impl Found {
@@ -46,6 +46,7 @@ impl Found {
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             found.aux.add(&record)?;
             let Some(change) = TaskChange::of(&record, &batch.layouts) else { continue };
+            let start = found.text.len();
             match change {
                 TaskChange::Belongs { pid, tid } => pack(&[pid, tid], &mut found.text),
                 TaskChange::Runs { cpu, pid, tid } => pack(&[pid, tid, cpu], &mut found.text),
@@ -53,7 +54,7 @@ impl Found {
             // ~0 is no time.
             let time = batch.layouts.recorded_time(&record).filter(|&time| time != u64::MAX);
             let index = numbered(found.rows.len())?;
-            found.rows.push(RowEnd { time, index, end: found.text.len() });
+            found.rows.push(RowPlace { time, index, text: start..found.text.len() });
         }
         Ok(found)
     }
