@@ -571,6 +571,19 @@ impl Layouts {
     }
 }
 
+impl OrderKey {
+    /// The key of a record whose time is in `layout`. A sample without a time sorts last, so that every
+    /// mapping is visible to it. Other records without one sort first.
+    #[inline]
+    pub fn of(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> OrderKey {
+        if !layouts.has_time() {
+            return OrderKey::at(record.origin().stored_at().map_or(0, |(_, offset)| offset));
+        }
+        let without = if record.kind() == RecordType::SAMPLE { OrderKey::LAST } else { OrderKey::FIRST };
+        layout.and_then(|layout| layout.recorded_time(record)).map_or(without, OrderKey::at)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,6 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use crate::record::time::LAST_KEY;
-use crate::{Layout, Layouts, Record, RecordType};
-
 /// A time of the recording's clock. It contains its ns plus 1, so that an `Option` of it takes no more room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Time(NonZeroU64);
@@ -38,7 +35,7 @@ impl OrderKey {
     /// Before all records.
     pub const FIRST: OrderKey = OrderKey(0);
     /// The key of records without a time among others with one: it sorts last.
-    pub const LAST: OrderKey = OrderKey(LAST_KEY);
+    pub const LAST: OrderKey = OrderKey(u64::MAX - 1);
     /// After all records: the end of a range without an end.
     pub const END: OrderKey = OrderKey(u64::MAX);
     /// From the first record to the last.
@@ -49,24 +46,13 @@ impl OrderKey {
         OrderKey(ns)
     }
 
-    /// The key of a record whose time is in `layout`. A sample without a time sorts last, so that every
-    /// mapping is visible to it. Other records without one sort first.
-    #[inline]
-    pub fn of(record: &Record<'_>, layout: Option<&Layout>, layouts: &Layouts) -> OrderKey {
-        if !layouts.has_time() {
-            return OrderKey(record.origin().stored_at().map_or(0, |(_, offset)| offset));
-        }
-        let without = if record.kind() == RecordType::SAMPLE { OrderKey::LAST } else { OrderKey::FIRST };
-        layout.and_then(|layout| layout.recorded_time(record)).map_or(without, OrderKey)
-    }
-
     /// The next key after it.
     pub fn next(self) -> OrderKey {
         OrderKey(self.0.saturating_add(1))
     }
 
     /// The value to write as a record's time.
-    pub(crate) fn written(self) -> u64 {
+    pub(crate) const fn written(self) -> u64 {
         self.0
     }
 }

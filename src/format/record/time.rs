@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::time_conv::TimeConv;
-use crate::{Endian, Layout, Record, RecordType, Time};
+use crate::{Endian, Layout, OrderKey, Record, RecordType, Time};
 
 /// The offsets of a record's times, bytes from its start: the own field of some types, and `TIME` of the
 /// sample or trailer.
@@ -25,7 +25,7 @@ fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item 
 }
 
 /// Sort key of records without a time, where they come after all others. It is never shown, as it is no time.
-pub const LAST_KEY: u64 = u64::MAX - 1;
+pub const LAST_KEY: u64 = OrderKey::LAST.written();
 
 /// The time in a record's own field, ns.
 pub fn own_time(record: &Record<'_>) -> Option<u64> {
