@@ -59,9 +59,7 @@ impl IntelPt {
             compressed_returns: event_config & info.no_return_compression_bit == 0,
             branches: PtInfo::traces_branches(event_config),
             near: Clock { conv: info.conv }.ticks(near),
-            counts_cycles: false,
-            walk: intel_pt::Walk::Code,
-            errata: intel_pt::Errata::default(),
+            ..intel_pt::Config::default()
         };
         Ok(IntelPt {
             info,

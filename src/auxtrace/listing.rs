@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
 
-use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::aux::{Aux, AuxOwner, Auxtrace, AuxtraceInfo};
 use perfx_format::{Kinds, Layouts, Record, RecordType, sample_type as st, spe};
 use perfx_trace::{Trace, coresight, intel_pt};
 
@@ -20,8 +20,7 @@ pub struct Listing {
     written: Written,
     units: Option<BTreeMap<u8, TraceUnit>>,
     /// The last AUX record of each CPU, and of each thread.
-    of_cpu: HashMap<u32, Last>,
-    of_thread: HashMap<u32, Last>,
+    last: HashMap<AuxOwner, Last>,
 }
 
 /// The description of a buffer's data by an AUX record.
@@ -72,8 +71,7 @@ impl Listing {
             let cpu = layout.and_then(|layout| layout.cpu(record)).unwrap_or(Auxtrace::ANY);
             let tid = layout.and_then(|layout| layout.pid_tid(record)).map_or(Auxtrace::ANY, |(_, tid)| tid);
             let last = Last { is_raw: aux.flags & Aux::RAW != 0, cpu };
-            self.of_cpu.insert(cpu, last);
-            self.of_thread.insert(tid, last);
+            self.last.extend([(AuxOwner::Cpu(cpu), last), (AuxOwner::Thread(tid), last)]);
             return;
         }
         let info = AuxtraceInfo::of(record);
@@ -121,11 +119,7 @@ impl Listing {
         if units.is_empty() {
             return Ok(false);
         }
-        let last = match chunk.cpu {
-            Auxtrace::ANY => self.of_thread.get(&chunk.tid),
-            cpu => self.of_cpu.get(&cpu),
-        };
-        let streams = match last {
+        let streams = match self.last.get(&AuxOwner::of(chunk.cpu, chunk.tid)) {
             Some(Last { is_raw: true, cpu }) => {
                 let unit = units.iter().find(|(_, unit)| unit.cpu == *cpu);
                 unit.map(|(id, _)| (*id, coresight::Deformatted::contiguous(data))).into_iter().collect()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::aux::{AuxOwner, Auxtrace};
 use perfx_model::address_space::Machine;
 use perfx_model::spe::TaskChange;
 use perfx_trace::{Space, Switch, Switches};
@@ -79,8 +79,7 @@ struct Run {
 pub(crate) struct Ran {
     pub(crate) tasks: Vec<Task>,
     /// For each CPU, and for threads with buffers of their own.
-    switches: HashMap<u32, Switches>,
-    of_threads: HashMap<u32, Switches>,
+    switches: HashMap<AuxOwner, Switches>,
     processes: HashMap<u32, u32>,
     vcpus: HashMap<u32, Vcpu>,
     /// The tasks that ran on each CPU of a guest, by time in ticks.
@@ -183,7 +182,8 @@ impl Running {
                 switches.push(Switch { time: ticks, space, guest });
             }
         }
-        ran.switches = switches.into_iter().map(|(cpu, switches)| (cpu, switches.into())).collect();
+        ran.switches =
+            switches.into_iter().map(|(cpu, switches)| (AuxOwner::Cpu(cpu), switches.into())).collect();
         ran
     }
 }
@@ -227,12 +227,11 @@ impl Ran {
 
     /// The switches of a buffer.
     pub(crate) fn switches(&mut self, cpu: u32, tid: u32) -> Switches {
-        if cpu != Auxtrace::ANY {
-            return self.switches.get(&cpu).cloned().unwrap_or_default();
-        }
-        if let Some(known) = self.of_threads.get(&tid) {
+        let owner = AuxOwner::of(cpu, tid);
+        if let Some(known) = self.switches.get(&owner) {
             return known.clone();
         }
+        let AuxOwner::Thread(tid) = owner else { return Switches::default() };
         let pid = self.processes.get(&tid).copied().unwrap_or(Auxtrace::ANY);
         let space = Some(Space(self.add(Task::of_host(pid, tid))));
         let mut switches = vec![Switch { time: 0, space, guest: None }];
@@ -243,7 +242,7 @@ impl Ran {
             switches =
                 runs.map(|(time, task)| Switch { time, space, guest: Some(Space(self.add(task))) }).collect();
         }
-        self.of_threads.entry(tid).or_insert(switches.into()).clone()
+        self.switches.entry(owner).or_insert(switches.into()).clone()
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use perfx_format::intel_pt::psbs;
-use perfx_format::record::aux::{Aux, Auxtrace, AuxtraceInfo};
+use perfx_format::record::aux::{Aux, AuxOwner, Auxtrace, AuxtraceInfo};
 use perfx_format::record::pt_info::PtInfo;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::spe::pieces;
@@ -23,8 +23,8 @@ use crate::time::Windows;
 /// thread, and the times of its PSB packets.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
-    buffers: HashMap<Buffer, Vec<Written>>,
-    synced: HashMap<Buffer, Vec<Synced>>,
+    buffers: HashMap<AuxOwner, Vec<Written>>,
+    synced: HashMap<AuxOwner, Vec<Synced>>,
     /// The tracers, and how their counters convert to times.
     is_spe: bool,
     is_pt: bool,
@@ -37,18 +37,6 @@ pub(crate) struct Chunks {
     pub(crate) needs_switches: bool,
     /// The earliest counter with which the data of a chunk of Arm SPE begins.
     spe_first: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Buffer {
-    Cpu(u32),
-    Thread(u32),
-}
-
-impl Buffer {
-    fn of(auxtrace: &Auxtrace) -> Buffer {
-        if auxtrace.cpu == Auxtrace::ANY { Buffer::Thread(auxtrace.tid) } else { Buffer::Cpu(auxtrace.cpu) }
-    }
 }
 
 /// `start..end` of the AUX stream was written by that time.
@@ -103,14 +91,14 @@ impl Chunks {
             if let Some(first) = times().next() {
                 let last = times().last().unwrap_or(first);
                 let synced = Synced { offset: auxtrace.offset, first, last };
-                self.synced.entry(Buffer::of(&auxtrace)).or_default().push(synced);
+                self.synced.entry(AuxOwner::of(auxtrace.cpu, auxtrace.tid)).or_default().push(synced);
             }
         }
         let Some(layout) = layouts.layout_of(record) else { return };
         let Some((aux, time)) = Aux::of(record).zip(layout.recorded_time(record)) else { return };
         let written = Written { start: aux.offset, end: aux.offset.saturating_add(aux.size), time };
-        let thread = layout.pid_tid(record).map(|(_, tid)| Buffer::Thread(tid));
-        for buffer in layout.cpu(record).map(Buffer::Cpu).into_iter().chain(thread) {
+        let thread = layout.pid_tid(record).map(|(_, tid)| AuxOwner::Thread(tid));
+        for buffer in layout.cpu(record).map(AuxOwner::Cpu).into_iter().chain(thread) {
             self.buffers.entry(buffer).or_default().push(written);
         }
     }
@@ -218,7 +206,7 @@ impl Chunks {
 
     /// Whether a chunk may hold data of the windows. Data without AUX records may.
     fn may_meet(&self, auxtrace: &Auxtrace, windows: &Windows) -> bool {
-        let Some(written) = self.buffers.get(&Buffer::of(auxtrace)) else { return true };
+        let Some(written) = self.buffers.get(&AuxOwner::of(auxtrace.cpu, auxtrace.tid)) else { return true };
         let (start, end) = (auxtrace.offset, auxtrace.offset.saturating_add(auxtrace.size));
         let ended = written.partition_point(|written| written.end <= start);
         let begun = written.partition_point(|written| written.start < end);
@@ -235,7 +223,7 @@ impl Chunks {
         windows: &Windows,
         owned: bool,
     ) -> Option<Vec<Range<usize>>> {
-        let synced = self.synced.get(&Buffer::of(auxtrace))?;
+        let synced = self.synced.get(&AuxOwner::of(auxtrace.cpu, auxtrace.tid))?;
         let next = synced.partition_point(|synced| synced.offset < auxtrace.offset);
         // The data before the first packet belongs to the last one of an earlier chunk.
         let before = next.checked_sub(1).and_then(|before| synced.get(before));

@@ -6,7 +6,7 @@
 use std::mem::take;
 
 /// The number of core cycles at a position.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cycles {
     /// Every sample is one at which the number is known.
     is_approximate: bool,
@@ -43,18 +43,7 @@ pub(super) struct Counted {
 
 impl Cycles {
     pub(super) fn new(is_approximate: bool) -> Cycles {
-        let last = [Counted::default(); 3];
-        Cycles {
-            is_approximate,
-            told: 0,
-            reached: 0,
-            before: 0,
-            is_exact: false,
-            is_new: false,
-            known: 0,
-            is_known: true,
-            last,
-        }
+        Cycles { is_approximate, is_known: true, ..Cycles::default() }
     }
 
     /// A packet told the number of this trace.

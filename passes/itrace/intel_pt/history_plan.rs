@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use perfx_auxtrace::IntelPt;
 use perfx_format::Endian;
-use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::aux::AuxOwner;
 use perfx_format::sample::{Branch, BranchFlags};
 
 use super::events::Events;
@@ -31,33 +31,8 @@ pub(super) struct HistoryPlan {
     /// The most branches and entries of a call chain that a sample gets; 0 for none.
     pub(super) stack: usize,
     pub(super) chain: usize,
-    owners: Owners,
-}
-
-/// The first buffer of each CPU, and of each thread that has one of its own.
-#[derive(Debug, Default)]
-struct Owners {
-    cpus: HashMap<u32, usize>,
-    threads: HashMap<u32, usize>,
-}
-
-impl Owners {
-    fn new(tracer: &IntelPt) -> Owners {
-        let mut owners = Owners::default();
-        for (number, buffer) in tracer.buffers.iter().enumerate() {
-            let (of, key) = match buffer.cpu {
-                Auxtrace::ANY => (&mut owners.threads, buffer.tid),
-                cpu => (&mut owners.cpus, cpu),
-            };
-            of.entry(key).or_insert(number);
-        }
-        owners
-    }
-
-    /// The first buffer that a thread on a CPU was traced in.
-    fn find(&self, cpu: u32, tid: u32) -> Option<usize> {
-        [self.cpus.get(&cpu), self.threads.get(&tid)].into_iter().flatten().min().copied()
-    }
+    /// The first buffer of each CPU, and of each thread that has one of its own.
+    buffers: HashMap<AuxOwner, usize>,
 }
 
 impl HistoryPlan {
@@ -68,8 +43,10 @@ impl HistoryPlan {
         events: Events,
         (stack, chain): (usize, usize),
     ) -> HistoryPlan {
-        let mut plan =
-            HistoryPlan { requests: Vec::new(), events, stack, chain, owners: Owners::new(tracer) };
+        let mut plan = HistoryPlan { requests: Vec::new(), events, stack, chain, buffers: HashMap::new() };
+        for (number, buffer) in tracer.buffers.iter().enumerate() {
+            plan.buffers.entry(AuxOwner::of(buffer.cpu, buffer.tid)).or_insert(number);
+        }
         if plan.events.is_timed {
             plan.requests = samples.iter().filter_map(|sample| plan.find(sample, tracer)).collect();
         }
@@ -81,7 +58,8 @@ impl HistoryPlan {
     /// Where a sampler comes by a recorded sample.
     pub(super) fn find(&self, sample: &RecordedSample, tracer: &IntelPt) -> Option<HistoryRequest> {
         let RecordedSample { time, ip, cpu, tid } = *sample;
-        let buffer = self.owners.find(cpu, tid)?;
+        let owners = [AuxOwner::Cpu(cpu), AuxOwner::Thread(tid)];
+        let buffer = owners.iter().filter_map(|owner| self.buffers.get(owner)).min().copied()?;
         Some(HistoryRequest { buffer, ticks: tracer.clock().ticks(time?), tid, ip })
     }
 

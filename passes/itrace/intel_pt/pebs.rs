@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use perfx_auxtrace::{Counter, IntelPt};
 use perfx_format::pebs::Items;
-use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::aux::AuxOwner;
 use perfx_format::sample::registers;
 use perfx_format::{Attr, Event, sample_type as st};
 
@@ -16,20 +16,12 @@ pub(super) struct Pebs {
     events: Vec<PebsEvent>,
     /// The event of each id.
     by_id: HashMap<u64, usize>,
-    /// For each place and number of a counter, the ids that it counted, and since when.
-    counters: HashMap<(Place, u64), Vec<Since>>,
-    /// The place of each buffer.
-    places: Vec<Place>,
+    /// For each CPU or thread and number of a counter, the ids that it counted, and since when.
+    counters: HashMap<(AuxOwner, u64), Vec<Since>>,
+    /// The owner of each buffer.
+    owners: Vec<AuxOwner>,
     /// Samples have times.
     is_timed: bool,
-}
-
-/// Where a buffer is written, and a counter counts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Place {
-    Cpu(u32),
-    /// Wherever it runs.
-    Thread(u32),
 }
 
 /// An event.
@@ -60,15 +52,11 @@ impl Pebs {
             pebs.by_id.extend(event.ids.iter().map(|id| (*id, pebs.events.len())));
             pebs.events.push(PebsEvent { attr, first_id: event.ids[0], period });
         }
-        let places = tracer.buffers.iter().map(|buffer| match buffer.cpu {
-            Auxtrace::ANY => Place::Thread(buffer.tid),
-            cpu => Place::Cpu(cpu),
-        });
-        pebs.places = places.collect();
+        pebs.owners = tracer.buffers.iter().map(|buffer| AuxOwner::of(buffer.cpu, buffer.tid)).collect();
         for &Counter { time, cpu, tid, number, id } in &tracer.counters {
             let since = Since { ticks: tracer.clock().ticks(time), id };
-            for place in [Place::Cpu(cpu), Place::Thread(tid)] {
-                pebs.counters.entry((place, number)).or_default().push(since);
+            for owner in [AuxOwner::Cpu(cpu), AuxOwner::Thread(tid)] {
+                pebs.counters.entry((owner, number)).or_default().push(since);
             }
         }
         pebs
@@ -108,7 +96,7 @@ impl Pebs {
 
     /// The event that a counter counts.
     fn event_of(&self, buffer: usize, number: u64, ticks: u64) -> Option<(&PebsEvent, u64)> {
-        let since = self.counters.get(&(*self.places.get(buffer)?, number))?;
+        let since = self.counters.get(&(*self.owners.get(buffer)?, number))?;
         let done = match self.is_timed {
             true => since.partition_point(|since| since.ticks <= ticks),
             false => since.len(),

@@ -124,6 +124,22 @@ impl Auxtrace {
     }
 }
 
+/// The owner of an AUX buffer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AuxOwner {
+    /// A CPU.
+    Cpu(u32),
+    /// A thread, wherever it runs.
+    Thread(u32),
+}
+
+impl AuxOwner {
+    /// The owner in an AUXTRACE record: the thread if `cpu` is [`Auxtrace::ANY`].
+    pub fn of(cpu: u32, tid: u32) -> AuxOwner {
+        if cpu == Auxtrace::ANY { AuxOwner::Thread(tid) } else { AuxOwner::Cpu(cpu) }
+    }
+}
+
 /// The front of an AUXTRACE_INFO record (tools/lib/perf/include/perf/event.h, `perf_record_auxtrace_info`).
 ///
 /// | byte | |

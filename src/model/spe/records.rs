@@ -60,7 +60,7 @@ impl TracedRecord {
 }
 
 /// A buffer: the chunks with one index, CPU and thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Buffer {
     cpu: u32,
     /// The current thread, if known from the buffer or its records.
@@ -90,19 +90,7 @@ impl Buffer {
                 let (midr, reported) = cpus.get(cpu);
                 // On a CPU, other records may contain the current thread.
                 let tid = if cpu == Auxtrace::ANY { tid } else { Auxtrace::ANY };
-                buffers.push(Buffer {
-                    cpu,
-                    tid,
-                    midr,
-                    reported,
-                    chunks: Vec::new(),
-                    next: 0,
-                    data: Bytes::default(),
-                    at: 0,
-                    base: 0,
-                    records: Records::default(),
-                    latest: 0,
-                });
+                buffers.push(Buffer { cpu, tid, midr, reported, ..Buffer::default() });
                 buffers.len() - 1
             });
             buffers[number].chunks.push(chunk);
