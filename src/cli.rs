@@ -407,7 +407,8 @@ fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsS
     let export = command.find_subcommand("export").filter(|_| args.iter().any(|arg| arg == "export"));
     let format = export.and_then(|export| args.iter().find(|arg| export.find_subcommand(arg).is_some()));
     let tip = if given == "-" {
-        "for the recording on standard input, type perfx overview -, or another command before the -".to_owned()
+        "for the recording on standard input, type perfx overview -, or another command before the -"
+            .to_owned()
     } else if export.is_some() && (format.is_some() || Path::new(&given).exists()) {
         let format = format.map_or("FORMAT".into(), |format| format.to_string_lossy());
         format!("the format comes before the recording: perfx export {format} {given}")

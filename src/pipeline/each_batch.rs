@@ -3,9 +3,9 @@
 
 use std::any::Any;
 use std::panic::resume_unwind;
-use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
 use crate::damage::Damage;
@@ -211,7 +211,7 @@ fn each_led<L: Send, R: Send + 'static>(
         );
     }
     thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(0);
+        let (sender, receiver) = bounded(0);
         let reader = started(thread::Builder::new().spawn_scoped(scope, move || {
             let hand_on = |found| sender.send(found).ok().context("the receiver has stopped");
             speculate::each(recording, threads, open, || prescans.fork(), find, hand_on)

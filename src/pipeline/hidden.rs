@@ -1,9 +1,9 @@
 //! Finds records inside copied COMPRESSED records that belong in the front of pipe data, or in the header of
 //! a file.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
+use crossbeam_channel::{Sender, bounded};
 use perfx_format::read::{Batch, Recording, expand_alone};
 use perfx_format::{Endian, Kinds};
 
@@ -15,7 +15,7 @@ pub(crate) struct Hidden {
     idle: bool,
     endian: Endian,
     mmap_len: u32,
-    at_work: Option<(SyncSender<Batch>, JoinHandle<Option<perfx_format::Error>>)>,
+    at_work: Option<(Sender<Batch>, JoinHandle<Option<perfx_format::Error>>)>,
 }
 
 impl Hidden {
@@ -48,11 +48,8 @@ impl Hidden {
     }
 }
 
-fn start(
-    endian: Endian,
-    mmap_len: u32,
-) -> Result<(SyncSender<Batch>, JoinHandle<Option<perfx_format::Error>>)> {
-    let (sender, receiver) = sync_channel(1);
+fn start(endian: Endian, mmap_len: u32) -> Result<(Sender<Batch>, JoinHandle<Option<perfx_format::Error>>)> {
+    let (sender, receiver) = bounded(1);
     let front = |error: &perfx_format::Error| {
         error.record_kind().is_some_and(|kind| Kinds::HEADER_FRONT.contains(kind))
     };

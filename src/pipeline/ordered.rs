@@ -6,9 +6,10 @@
 
 use std::io;
 use std::panic::resume_unwind;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
+
+use crossbeam_channel::bounded;
 
 use crate::error::{Context as _, Error, Result};
 
@@ -270,7 +271,7 @@ pub fn ahead<T: Send + 'static>(
         return Ok(Box::new(items));
     }
     // A rendezvous channel: at most two items exist at a time, not three.
-    let (sender, receiver) = sync_channel(0);
+    let (sender, receiver) = bounded(0);
     let mut thread = Some(started(thread::Builder::new().spawn(move || {
         for item in items {
             // No more items are needed.

@@ -1,9 +1,9 @@
 //! Reads every batch of a recording once, on several threads, and returns the results in file order; nothing
 //! is written.
 
-use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use crossbeam_channel::bounded;
 use perfx_format::read::{Batch, Recording};
 
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ pub fn scan_two<R, E: From<Error>>(
         expanded(other, 1, false, None, |other| {
             thread::scope(|scope| {
                 let ahead = |batches| {
-                    let (sender, receiver) = sync_channel(2);
+                    let (sender, receiver) = bounded(2);
                     let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
                             // `work` may return early.

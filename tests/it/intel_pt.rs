@@ -449,7 +449,8 @@ fn a_guest_is_not_confused_with_the_host_and_is_reported() {
     let (input, output) = (data.join("hypervisor.data"), folder.path().join("out.data"));
     let ran = inject("i1ie", "2", &input, &output);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let told = "decoding stopped at 24 places, each time up to the next known address: 24 × a guest was running";
+    let told =
+        "decoding stopped at 24 places, each time up to the next known address: 24 × a guest was running";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
     let truth = fs::read_to_string(data.join("hypervisor.truth")).unwrap();
     let executed: usize = truth.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
