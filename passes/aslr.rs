@@ -74,19 +74,20 @@ const LARGEST: u64 = 1 << 44;
 
 /// The new places for regions of one kind, and for blocks of other addresses.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct AddressRoom {
     /// The first new address, as perf inject --aslr chooses it, and the end of the room for regions.
     regions: (u64, u64),
     /// The first block of other addresses, and the number of blocks.
     blocks: (u64, u64),
 }
 
-const USER: Room = Room { regions: (1 << 21, 1 << 46), blocks: (1 << 46, 1 << 25) };
-const KERNEL: Room = Room {
+const USER: AddressRoom = AddressRoom { regions: (1 << 21, 1 << 46), blocks: (1 << 46, 1 << 25) };
+const KERNEL: AddressRoom = AddressRoom {
     regions: (0xffff_8000_1000_0000, 0xffff_a000_0000_0000),
     blocks: (0xffff_c000_0000_0000, 1 << 24),
 };
-const KERNEL_32: Room = Room { regions: (0x8000_0000, 0xc000_0000), blocks: (0xc000_0000, 1 << 8) };
+const KERNEL_32: AddressRoom =
+    AddressRoom { regions: (0x8000_0000, 0xc000_0000), blocks: (0xc000_0000, 1 << 8) };
 
 /// Memory that moves as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,13 +101,13 @@ struct Region {
 #[derive(Clone, Debug)]
 struct Regions {
     sorted: Vec<Region>,
-    room: Room,
+    room: AddressRoom,
     key: Key,
 }
 
 impl Regions {
     /// Lays out the regions of these ranges. Returns the number of ranges without room.
-    fn new(ranges: &BTreeSet<(u64, u64)>, room: Room, key: Key) -> (Regions, u64) {
+    fn new(ranges: &BTreeSet<(u64, u64)>, room: AddressRoom, key: Key) -> (Regions, u64) {
         let mut sorted: Vec<Region> = Vec::new();
         for &(start, end) in ranges {
             match sorted.last_mut() {
@@ -251,7 +252,7 @@ fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
 }
 
 #[derive(Clone, Default, Debug)]
-struct Done {
+struct AslrCounts {
     /// Features that were left out.
     features: BTreeSet<Feature>,
     cut: u64,
@@ -263,7 +264,7 @@ struct Move {
     recent: Recent,
     /// The sample that was moved last, kept for its memory.
     buffer: Vec<u8>,
-    done: Done,
+    done: AslrCounts,
 }
 
 impl Pass for Aslr {
@@ -356,7 +357,7 @@ impl Gather {
         let what = format!("moved {regions} of programs and {} of kernels", kernel.sorted.len());
         session.report.say(Level::Info, what);
         let plan = Arc::new(Plan::new(Moves { user, kernel }, session));
-        Move { plan, recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
+        Move { plan, recent: Recent::default(), buffer: Vec::new(), done: AslrCounts::default() }
     }
 
     /// The key derived from the old addresses.
@@ -560,7 +561,7 @@ impl Scrub for Move {
     }
 
     fn report(&self, left_out: &LeftOut, session: &mut Session) {
-        let Done { features, cut, raw } = &self.done;
+        let AslrCounts { features, cut, raw } = &self.done;
         let report = &mut session.report;
         for feature in features {
             report.say(Level::Loss, format!("feature {feature} left out: it may hold addresses"));
@@ -583,7 +584,12 @@ impl Scrub for Move {
     }
 
     fn fork(&self) -> Move {
-        Move { plan: self.plan.clone(), recent: Recent::default(), buffer: Vec::new(), done: Done::default() }
+        Move {
+            plan: self.plan.clone(),
+            recent: Recent::default(),
+            buffer: Vec::new(),
+            done: AslrCounts::default(),
+        }
     }
 
     fn absorb(&mut self, later: Move) {

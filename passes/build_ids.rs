@@ -65,7 +65,7 @@ impl PassOptions for BuildIdsArgs {
 /// The first survey: finds the mappings.
 struct MapSurvey {
     options: BuildIdsOptions,
-    found: Found,
+    found: FoundIds,
     mapped: Mapped,
 }
 
@@ -73,7 +73,7 @@ struct MapSurvey {
 /// samples itself.
 struct HitSurvey {
     options: BuildIdsOptions,
-    found: Found,
+    found: FoundIds,
     hits: Hits,
     /// The first mapping of each DSO.
     first_uses: Arc<[FirstUse]>,
@@ -82,7 +82,7 @@ struct HitSurvey {
 /// Inserts records before the records at these places.
 struct PlaceRecords {
     options: Arc<BuildIdsOptions>,
-    found: Found,
+    found: FoundIds,
     placed: Arc<Placed>,
     endian: Endian,
     /// The mappings hit by earlier samples, if the places are not known in advance.
@@ -98,23 +98,23 @@ struct HitsOfBatch(Option<Hits>);
 /// Works without a survey: inserts the record of every DSO at its first mapping.
 struct Stream {
     options: BuildIdsOptions,
-    found: Found,
+    found: FoundIds,
     guests: Guests,
     seen: HashSet<Dso>,
 }
 
 /// The ids found so far.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundIds {
     ids: Option<Ids>,
     /// New entries of feature BUILD_ID.
     entries: Vec<u8>,
     entry_count: u64,
     record_count: u64,
     /// DSOs with a HEADER_BUILD_ID record in the input: machine and name, and the first such record.
-    told: HashMap<(i32, Box<[u8]>), Origin>,
+    recorded: HashMap<(i32, Box<[u8]>), Origin>,
     /// These records, as entries of a BUILD_ID section, until `ids` is created.
-    heard: Vec<u8>,
+    recorded_entries: Vec<u8>,
     /// DSOs whose id was missing at their first use, and the number of these that the recording names later.
     without: HashSet<(i32, Box<[u8]>)>,
     too_late: u64,
@@ -127,7 +127,7 @@ struct Found {
     corrected: u64,
 }
 
-impl Found {
+impl FoundIds {
     /// Finds a DSO's id and adds it to the feature. Returns the record to insert, unless the input has one in
     /// time.
     fn take(&mut self, dso: &Dso, flags: u32, first_use: &FirstUse, endian: Endian) -> Option<Vec<u8>> {
@@ -140,11 +140,11 @@ impl Found {
         entry.write_section(endian, &mut self.entries)?;
         self.entry_count += 1;
         let key = (pid, Box::from(name));
-        let in_time = self.told.get(&key).is_some_and(|told| told.is_before(first_use.origin));
+        let in_time = self.recorded.get(&key).is_some_and(|recorded| recorded.is_before(first_use.origin));
         if dso.tells_id() || in_time {
             return None;
         }
-        self.told.insert(key, first_use.origin);
+        self.recorded.insert(key, first_use.origin);
         let mut record = Vec::new();
         entry.write_record(&first_use.trailer, endian, &mut record)?;
         Some(record)
@@ -182,17 +182,17 @@ impl Found {
         if entry.id.iter().any(|&byte| byte != 0) {
             let key = (entry.pid, entry.filename.into());
             self.too_late += u64::from(self.without.remove(&key));
-            self.told.entry(key).or_insert(record.origin());
+            self.recorded.entry(key).or_insert(record.origin());
             match &mut self.ids {
                 Some(ids) => ids.learn(&entry),
-                None => drop(entry.write_section(endian, &mut self.heard)),
+                None => drop(entry.write_section(endian, &mut self.recorded_entries)),
             }
         }
     }
 
     /// Ends the surveys; from now on, ids can be found.
     fn start(&mut self, mut ids: Ids, endian: Endian) {
-        Entries::new(&std::mem::take(&mut self.heard), endian).for_each(|entry| ids.learn(&entry));
+        Entries::new(&std::mem::take(&mut self.recorded_entries), endian).for_each(|entry| ids.learn(&entry));
         self.ids = Some(ids);
     }
 
@@ -213,8 +213,9 @@ impl Found {
         // Pipe data has HEADER_BUILD_ID records instead of the feature.
         let added = if session.form == OutputForm::Pipe { 0 } else { added };
         options.ids.correct_feature(session, &mut self.corrections);
-        let Found { ids, entry_count, record_count, corrections, contradicting, corrected, too_late, .. } =
-            self;
+        let FoundIds {
+            ids, entry_count, record_count, corrections, contradicting, corrected, too_late, ..
+        } = self;
         if let Some(ids) = ids {
             let what = if options.all { "mapped" } else { "hit" };
             let dsos = counted(*entry_count, &format!("{what} DSO"), &format!("{what} DSOs"));
@@ -271,7 +272,7 @@ impl Pass for BuildIds {
     }
 
     fn needs(&self, input: &Recording) -> Needs {
-        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        let recorded = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
         // The pass only adds facts that a survey has already seen, except for records that contradict the
         // user.
         let barrier = !self.options.ids.correctable().is_empty();
@@ -279,7 +280,7 @@ impl Pass for BuildIds {
             let records = Kinds::PATHS.and(RecordType::ID_INDEX);
             return Needs { records, barrier, ..Needs::default() };
         }
-        let mut surveys = vec![Mapped::kinds().union(told)];
+        let mut surveys = vec![Mapped::kinds().union(recorded)];
         if !self.options.all {
             surveys.push(Hits::kinds());
         }
@@ -288,7 +289,7 @@ impl Pass for BuildIds {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        let (options, mut found) = (self.options.clone(), Found::default());
+        let (options, mut found) = (self.options.clone(), FoundIds::default());
         if !self.streams(input) {
             // The meaning of a mapping depends on those before it.
             return Stage::survey_in_order(MapSurvey { options, found, mapped: Mapped::default() });
@@ -367,7 +368,7 @@ impl Survey for HitSurvey {
 impl Fork for HitSurvey {
     fn fork(&self) -> HitSurvey {
         let (options, first_uses) = (self.options.clone(), self.first_uses.clone());
-        HitSurvey { options, found: Found::default(), hits: self.hits.fork(), first_uses }
+        HitSurvey { options, found: FoundIds::default(), hits: self.hits.fork(), first_uses }
     }
 
     fn absorb(&mut self, later: HitSurvey) {
@@ -386,7 +387,7 @@ impl PlaceRecords {
     /// The stage that inserts the DSOs' records at these places, in file order.
     fn stage(
         options: BuildIdsOptions,
-        mut found: Found,
+        mut found: FoundIds,
         spaces: &AddressSpaces,
         first_uses: Vec<(u32, FirstUse)>,
         session: &Session,
@@ -450,7 +451,7 @@ impl Rewrite for PlaceRecords {
 impl Fork for PlaceRecords {
     fn fork(&self) -> PlaceRecords {
         let (options, placed) = (self.options.clone(), self.placed.clone());
-        PlaceRecords { options, found: Found::default(), placed, endian: self.endian, hits: None }
+        PlaceRecords { options, found: FoundIds::default(), placed, endian: self.endian, hits: None }
     }
 
     fn absorb(&mut self, later: PlaceRecords) {

@@ -72,7 +72,7 @@ pub struct Compress {
     run: RecordRun,
     /// The predicted capacity of the next frame, bytes.
     fit: usize,
-    done: Done,
+    done: CompressTotals,
     /// Feature COMPRESSED of the input, to be kept if nothing is compressed.
     before: Option<Bytes>,
 }
@@ -142,7 +142,7 @@ impl RecordRun {
 
 /// The totals, in bytes and records.
 #[derive(Clone, Copy, Default, Debug)]
-struct Done {
+struct CompressTotals {
     /// Bytes that were compressed, and the number and size of the COMPRESSED records made from them.
     held: u64,
     pieces: u64,
@@ -198,7 +198,7 @@ impl Compress {
             context: None,
             run: RecordRun::default(),
             fit: FIRST_FRAME,
-            done: Done::default(),
+            done: CompressTotals::default(),
             before: None,
         }
     }
@@ -370,7 +370,7 @@ impl Rewrite for Compress {
             Some(section) => session.set_feature(Feature::COMPRESSED, section),
             None => session.clear_feature(Feature::COMPRESSED),
         }
-        let Done { held, pieces, piece_bytes, clear, .. } = self.done;
+        let CompressTotals { held, pieces, piece_bytes, clear, .. } = self.done;
         let line = format!(
             "compressed {} bytes to {} in {} (ratio {:.2}); {} bytes stay uncompressed",
             count(held),

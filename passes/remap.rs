@@ -165,7 +165,7 @@ enum Rule {
 
 /// The changed paths of the recording.
 #[derive(Clone, Default, Debug)]
-struct Done {
+struct RemapCounts {
     /// Each path with its new one; `None` if it stays.
     paths: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     used: BTreeSet<Rule>,
@@ -182,7 +182,7 @@ struct Gather {
 
 struct Replace {
     rules: Arc<Rules>,
-    done: Done,
+    done: RemapCounts,
 }
 
 impl Rules {
@@ -204,7 +204,7 @@ impl Rules {
     }
 }
 
-impl Done {
+impl RemapCounts {
     /// Records the path, and returns its new one.
     fn take(&mut self, name: Name<'_>, rules: &Rules) -> Option<Vec<u8>> {
         let (new, rule) = rules.replace(name).unzip();
@@ -215,7 +215,7 @@ impl Done {
         new
     }
 
-    fn join(&mut self, later: Done) {
+    fn join(&mut self, later: RemapCounts) {
         for (path, new) in later.paths {
             self.paths.entry(path).or_insert(new);
         }
@@ -336,7 +336,7 @@ impl Fork for Gather {
 impl Replace {
     /// Replaces the paths in feature BUILD_ID.
     fn begin(rules: Arc<Rules>, session: &mut Begin<'_>) -> Result<Replace> {
-        let mut done = Done::default();
+        let mut done = RemapCounts::default();
         if let Some(section) = session.feature(Feature::BUILD_ID).cloned() {
             let mut entries = 0;
             let renamed = rename_feature(Feature::BUILD_ID, &section, session.endian, |name| {
@@ -373,7 +373,7 @@ impl Rewrite for Replace {
 
 impl Fork for Replace {
     fn fork(&self) -> Replace {
-        Replace { rules: self.rules.clone(), done: Done::default() }
+        Replace { rules: self.rules.clone(), done: RemapCounts::default() }
     }
 
     fn absorb(&mut self, later: Replace) {

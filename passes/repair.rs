@@ -95,7 +95,7 @@ impl PassOptions for RepairOptions {
 
 /// The repairs of a recording.
 #[derive(Clone, Default, Debug)]
-struct Done {
+struct RepairCounts {
     repaired: BTreeMap<Fault, u64>,
     lost_samples: u64,
     /// Samples whose size is not a multiple of 8.
@@ -105,12 +105,12 @@ struct Done {
     broken: Option<String>,
 }
 
-impl Done {
+impl RepairCounts {
     fn count(&mut self, fault: Fault) {
         *self.repaired.entry(fault).or_default() += 1;
     }
 
-    fn add(&mut self, other: Done) {
+    fn add(&mut self, other: RepairCounts) {
         for (fault, count) in other.repaired {
             *self.repaired.entry(fault).or_default() += count;
         }
@@ -135,7 +135,7 @@ pub struct Repair {
     closed: bool,
     /// Size of the largest expanded piece, bytes.
     largest: u64,
-    done: Done,
+    done: RepairCounts,
 }
 
 /// perf record's value unless larger buffers are requested.
@@ -384,8 +384,8 @@ impl Repair {
         }
         if short > 0 {
             let trailer = decode(record, layouts).get("sample_id").and(layouts.all().first());
-            let behind = trailer.map_or(0, |layout| usize::from(layout.trailer.size));
-            if pad(&mut bytes, behind, short, endian).is_none() {
+            let after = trailer.map_or(0, |layout| usize::from(layout.trailer.size));
+            if pad(&mut bytes, after, short, endian).is_none() {
                 self.done.too_large += 1;
                 return Some(record.bytes().to_vec());
             }

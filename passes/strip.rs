@@ -64,7 +64,7 @@ impl PassOptions for StripArgs {
         Some(PassCommand { group: "Cut and join", one_of: &["aux", "event", "switches", "recorded"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Strip { args: Arc::new(self), is_behind_itrace: false }))
+        Ok(Box::new(Strip { args: Arc::new(self), follows_itrace: false }))
     }
 }
 
@@ -73,27 +73,27 @@ impl PassOptions for StripArgs {
 pub struct Strip {
     args: Arc<StripArgs>,
     /// True if the pass directly follows `itrace`.
-    is_behind_itrace: bool,
+    follows_itrace: bool,
 }
 
 impl Strip {
     /// The pass with option `--recorded`, which does what `perf inject --strip` does.
     pub fn recorded() -> Strip {
         let args = StripArgs { recorded: true, ..StripArgs::default() };
-        Strip { args: Arc::new(args), is_behind_itrace: false }
+        Strip { args: Arc::new(args), follows_itrace: false }
     }
 
-    /// The same directly after [`Itrace`](crate::Itrace), without reading its output first: the events to
-    /// leave out follow from the recording.
-    pub fn behind_itrace() -> Strip {
-        Strip { is_behind_itrace: true, ..Strip::recorded() }
+    /// Like [`Strip::recorded`], directly after [`Itrace`](crate::Itrace), without reading its output first:
+    /// the events to leave out follow from the recording.
+    pub fn after_itrace() -> Strip {
+        Strip { follows_itrace: true, ..Strip::recorded() }
     }
 }
 
 /// The survey: collects the events still in use, and their names and samples.
 struct Gather {
     args: Arc<StripArgs>,
-    is_behind_itrace: bool,
+    follows_itrace: bool,
     found: Found,
 }
 
@@ -285,7 +285,7 @@ impl Pass for Strip {
         let records = Kinds::of(&[RecordType::ID_INDEX, RecordType::EVENT_UPDATE]).union(self.args.dropped());
         let records = if by_event { records.union(Kinds::OF_EVENT) } else { records };
         // Events among the records of pipe data are not known when the rewrite begins.
-        let surveys_input = self.is_behind_itrace && input.form != Form::Pipe;
+        let surveys_input = self.follows_itrace && input.form != Form::Pipe;
         let surveys = vec![Kinds::ALL];
         Needs { records, surveys, surveys_input, decompressed: true, ids: true, ..Needs::default() }
     }
@@ -296,8 +296,8 @@ impl Pass for Strip {
                 bail!("nothing to leave out: give --aux, --event, --switches or --recorded")
             });
         }
-        let Strip { args, is_behind_itrace } = *self;
-        Stage::survey(Gather { args, is_behind_itrace, found: Found::default() })
+        let Strip { args, follows_itrace } = *self;
+        Stage::survey(Gather { args, follows_itrace, found: Found::default() })
     }
 }
 
@@ -310,7 +310,7 @@ impl Survey for Gather {
     fn end(mut self, session: &mut Session) -> Result<Stage> {
         let surveyed = session.events.len();
         Ok(Stage::begin(move |begin| {
-            let is_decoded = self.is_behind_itrace && begin.events.len() > surveyed;
+            let is_decoded = self.follows_itrace && begin.events.len() > surveyed;
             if !is_decoded {
                 self.found.used.join(std::mem::take(&mut self.found.used_by_data));
             }

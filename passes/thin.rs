@@ -76,7 +76,7 @@ struct Thin {
 
 /// The rule by which samples of a stream are kept.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum ThinRule {
     Every(u64),
     Rate(u64),
     Fraction(Factor, u64),
@@ -101,11 +101,11 @@ struct Stream {
 
 /// Simulates the rewrite, to find the kept samples.
 struct Gather {
-    way: Way,
+    way: ThinRule,
     args: Arc<ThinArgs>,
     /// Each stream with its last sample.
     streams: ByStream<(Stream, Last)>,
-    events: Vec<Found>,
+    events: Vec<EventSamples>,
     /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
 }
@@ -120,7 +120,7 @@ struct Last {
 
 /// The samples of an event.
 #[derive(Clone, Default, Debug)]
-struct Found {
+struct EventSamples {
     all: Samples,
     /// The samples that stay if the event is thinned.
     kept: Samples,
@@ -135,7 +135,7 @@ struct Samples {
 }
 
 struct KeepFewer {
-    way: Way,
+    way: ThinRule,
     /// True for the events that are thinned.
     events: Vec<bool>,
     totals: ByStream<u64>,
@@ -147,23 +147,23 @@ struct KeepFewer {
 }
 
 impl ThinArgs {
-    fn way(&self) -> Option<Way> {
-        let fraction = self.fraction.map(|part| Way::Fraction(part, self.seed));
-        self.every.map(Way::Every).or(self.rate.map(Way::Rate)).or(fraction)
+    fn way(&self) -> Option<ThinRule> {
+        let fraction = self.fraction.map(|part| ThinRule::Fraction(part, self.seed));
+        self.every.map(ThinRule::Every).or(self.rate.map(ThinRule::Rate)).or(fraction)
     }
 }
 
-impl Way {
+impl ThinRule {
     /// Counts a sample, and returns true if it is kept.
     fn keeps(self, stream: &mut Stream, (event, cpu): StreamId, time: u64) -> bool {
         stream.seen += 1;
         match self {
-            Way::Every(every) => stream.seen.is_multiple_of(every),
-            Way::Rate(rate) => {
+            ThinRule::Every(every) => stream.seen.is_multiple_of(every),
+            ThinRule::Rate(rate) => {
                 let interval = Some(u128::from(time) * u128::from(rate) / 1_000_000_000);
                 std::mem::replace(&mut stream.interval, interval) != interval
             }
-            Way::Fraction(part, seed) => {
+            ThinRule::Fraction(part, seed) => {
                 let cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
                 let mixed =
                     [event as u64, cpu, stream.seen].into_iter().fold(seed, |mix, next| random(mix ^ next));
@@ -181,12 +181,12 @@ impl Way {
         };
         match (self, attr.freq()) {
             _ if period == 0 => 0,
-            (Way::Every(every), true) => times(1, every).max(1),
-            (Way::Every(every), false) => times(every, 1),
-            (Way::Rate(rate), true) => period.min(rate),
-            (Way::Rate(_), false) => period,
-            (Way::Fraction(part, _), true) => times(part.numerator, part.denominator).max(1),
-            (Way::Fraction(part, _), false) => times(part.denominator, part.numerator),
+            (ThinRule::Every(every), true) => times(1, every).max(1),
+            (ThinRule::Every(every), false) => times(every, 1),
+            (ThinRule::Rate(rate), true) => period.min(rate),
+            (ThinRule::Rate(_), false) => period,
+            (ThinRule::Fraction(part, _), true) => times(part.numerator, part.denominator).max(1),
+            (ThinRule::Fraction(part, _), false) => times(part.denominator, part.numerator),
         }
     }
 }
@@ -264,7 +264,7 @@ impl Survey for Gather {
         let cookie = layouts.layout_of(record).and_then(|layout| deferred_cookie(record, layout));
         *last = Last { time: time.or(last.time), cookie };
         if self.events.len() <= id.0 {
-            self.events.resize(id.0 + 1, Found::default());
+            self.events.resize(id.0 + 1, EventSamples::default());
         }
         let found = &mut self.events[id.0];
         found.all.add(time, cookie);
@@ -317,7 +317,7 @@ impl Gather {
             [] => vec![true; names.len()],
             chosen => named_events(&names, chosen, &mut session.report),
         };
-        if let Way::Rate(_) = self.way {
+        if let ThinRule::Rate(_) = self.way {
             let sampled: BTreeSet<usize> = self.streams.keys().map(|(event, _)| *event).collect();
             let refused = |event: usize, what| {
                 let name = String::from_utf8_lossy(&names[event].name);

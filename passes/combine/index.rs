@@ -7,11 +7,11 @@ use perfx_format::record::id_index::IdEntry;
 use perfx_format::{Kinds, Layouts, Record};
 use perfx_pipeline::{Result, scan};
 
-use crate::support::id_index::{Found, Seen};
+use crate::support::id_index::{IndexFacts, Seen};
 
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
-    found: Found,
+    found: IndexFacts,
     /// The facts in records about their ids, if surveyed.
     seen: HashMap<u64, Seen>,
 }

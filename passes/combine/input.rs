@@ -175,13 +175,13 @@ impl InputFacts {
 
     /// For each batch, the first time after it and the earliest time after it, on a clock shifted by
     /// `offset`.
-    fn behind(&self, offset: i64) -> VecDeque<(u64, u64)> {
+    fn after(&self, offset: i64) -> VecDeque<(u64, u64)> {
         let shifted = |time: u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
         let mut next = u64::MAX;
         let first = self.batches.iter().rev().map(|&(_, first)| {
-            let behind = next;
+            let after = next;
             next = if first == u64::MAX { next } else { shifted(first) };
-            behind
+            after
         });
         let first: Vec<u64> = first.collect();
         let watermarks = watermarks(self.batches.iter().map(|&(earliest, _)| shifted(earliest)));
@@ -331,7 +331,7 @@ pub(super) struct Input {
     sorter: Sorter,
     pub(super) translator: Arc<Translator>,
     /// For each later batch, the first time and the earliest time after it.
-    behind: VecDeque<(u64, u64)>,
+    after: VecDeque<(u64, u64)>,
     /// The source of batches; the first input's come through the pipeline.
     feed: Option<Feed>,
 }
@@ -345,7 +345,7 @@ impl Input {
         endian: Endian,
         temp_files: TempFiles,
     ) -> Input {
-        let behind = facts.behind(translator.offset);
+        let after = facts.after(translator.offset);
         // Records without a time go before those of their own input that perf has not flushed yet, but not
         // before earlier records of other inputs.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
@@ -355,7 +355,7 @@ impl Input {
         Input {
             sorter: Sorter::new(endian, flushed_until, keeps_place, temp_files),
             translator: Arc::new(translator),
-            behind,
+            after,
             feed: None,
         }
     }
@@ -394,7 +394,7 @@ impl Input {
 
     /// Adds a batch; returns the time up to which records are ready.
     pub(super) fn take(&mut self, prepared: PreparedBatch) -> Result<u64> {
-        let (next, level) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
+        let (next, level) = self.after.pop_front().unwrap_or((u64::MAX, u64::MAX));
         self.sorter.take(prepared, next, level)?;
         Ok(level)
     }

@@ -13,7 +13,7 @@ use perfx_format::record::cpumode::USER;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::{Attr, Endian, MappedFile, Mmap2, OrderKey, Origin, hex, sample_type as st};
 use perfx_jit::{Arena, Function, Functions, Image, Member, Target, arenas};
-use perfx_pipeline::{Cached, Context as _, LISTED, Level, Made, Report, Result, Session, bail, counted};
+use perfx_pipeline::{Cached, Context as _, LISTED, Level, Report, Result, Session, SideFile, bail, counted};
 use perfx_resolve::{Places, recorded_on};
 
 use super::options::{JitLayout, JitOptions};
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     pub(super) after: Vec<(Origin, Vec<u8>)>,
     /// Records to drop.
     pub(super) dropped: Vec<Origin>,
-    pub(super) files: Vec<Made>,
+    pub(super) files: Vec<SideFile>,
     pub(super) report: Report,
 }
 
@@ -417,7 +417,7 @@ impl<'r> Planner<'r> {
             .cache
             .as_ref()
             .map(|cache| Cached { cache: cache.clone(), build_id: hex(&written.build_id) });
-        self.plan.files.push(Made { path: path.clone(), from: spool, range, cached });
+        self.plan.files.push(SideFile { path: path.clone(), from: spool, range, cached });
         let file = Arc::new(ImageFile { build_id: written.build_id, path });
         Ok(Some(Written { image, file }))
     }

@@ -121,7 +121,7 @@ const CANDIDATES: usize = 16;
 const DRIFTS: i32 = 32;
 /// Events used by the fine search.
 const FINE: usize = 8192;
-/// The number of parts of the recording in each of which the answer must hold.
+/// The number of parts of the recording; the answer must hold for each of them.
 const PARTS: usize = 32;
 /// If a guest's clock advances in steps this long, ns, they are as long as the spans: a jiffy is 1 ms or
 /// more.

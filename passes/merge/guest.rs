@@ -24,7 +24,7 @@ use crate::sort::sort;
 /// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
 /// are none), and their bytes.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct BatchTimes {
     earliest: u64,
     latest: u64,
     size: u64,
@@ -50,7 +50,7 @@ pub(crate) struct GuestFacts {
     pub(crate) moments: Moments,
     /// Times of the first and the last merged sample.
     pub(crate) sampled: Option<(u64, u64)>,
-    parts: Vec<Part>,
+    parts: Vec<BatchTimes>,
     /// The kernel, its modules and the files of processes whose mappings have no build-id; true if a kernel
     /// mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
@@ -212,7 +212,7 @@ impl GuestFacts {
     }
 
     fn begin(batch: &Batch) -> GuestFacts {
-        let part = Part { earliest: u64::MAX, latest: 0, size: batch.bytes.len() as u64 };
+        let part = BatchTimes { earliest: u64::MAX, latest: 0, size: batch.bytes.len() as u64 };
         GuestFacts { parts: vec![part], counts: vec![[0; 2]; 64], ..GuestFacts::default() }
     }
 
@@ -343,7 +343,7 @@ impl GuestFacts {
 
     /// The maximum number of bytes that wait for earlier records.
     fn waiting_max(&self) -> u64 {
-        let mut waiting: Vec<Part> = Vec::new();
+        let mut waiting: Vec<BatchTimes> = Vec::new();
         let mut most = 0;
         for (part, level) in self.parts.iter().zip(self.watermarks()) {
             waiting.push(*part);

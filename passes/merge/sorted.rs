@@ -22,7 +22,7 @@ pub(crate) struct Sorted {
 impl Sorted {
     /// With several threads, one of them reads ahead.
     pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {
-        let reader = Reader {
+        let reader = GuestReader {
             batches: Some(Box::new(guest.recording.decompressed())),
             watermarks: guest.facts.watermarks(),
             translator,
@@ -74,7 +74,7 @@ struct Flushed {
 }
 
 /// Sorts a guest's records, batch after batch.
-struct Reader {
+struct GuestReader {
     /// `None` after the last one.
     batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,
     /// For each batch, the earliest time after it, on the guest's clock.
@@ -85,7 +85,7 @@ struct Reader {
     bytes: Vec<u8>,
 }
 
-impl Iterator for Reader {
+impl Iterator for GuestReader {
     type Item = Result<Flushed>;
 
     fn next(&mut self) -> Option<Result<Flushed>> {
@@ -101,7 +101,7 @@ impl Iterator for Reader {
     }
 }
 
-impl Reader {
+impl GuestReader {
     fn read(&mut self, batch: &Batch) -> Result<()> {
         let translator = self.translator.clone();
         let mut walker = batch.walk();

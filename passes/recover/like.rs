@@ -81,7 +81,7 @@ impl Marks {
 ///
 /// # Errors
 ///
-/// The other recording can't be read, or is of another command or kernel.
+/// The other recording can't be read, or belongs to another command or kernel.
 pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> Result<()> {
     let mut other = session.open(path)?;
     let mut marks = Marks::default();

@@ -186,9 +186,9 @@ impl Plan {
     pub(super) fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
         let is_code = || {
             let ranges = &self.mapped.ranges;
-            let behind = ranges.partition_point(|&(start, _)| start <= entry);
+            let after = ranges.partition_point(|&(start, _)| start <= entry);
             // A call may be the last instruction of its mapping and return to the address after it.
-            let range = behind.checked_sub(1).and_then(|last| ranges.get(last));
+            let range = after.checked_sub(1).and_then(|last| ranges.get(last));
             entry < self.user_end && range.is_some_and(|&(_, end)| entry <= end)
         };
         (!is_kernel(cpumode) && !is_code()).then_some(0).filter(|_| !self.keeps(Category::Stacks))

@@ -46,7 +46,7 @@ struct RecordSurvey {
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
     /// The entries from HEADER_BUILD_ID records.
-    told: HashSet<Key>,
+    recorded: HashSet<EntryKey>,
 }
 
 /// Pads records that perf 7 refuses.
@@ -57,9 +57,9 @@ struct Align {
 }
 
 /// Pid, id and name of an entry.
-type Key = (i32, Vec<u8>, Vec<u8>);
+type EntryKey = (i32, Vec<u8>, Vec<u8>);
 
-fn key(entry: &BuildIdEntry<'_>) -> Key {
+fn key(entry: &BuildIdEntry<'_>) -> EntryKey {
     (entry.pid, trimmed_id(entry.id).to_vec(), entry.filename.to_vec())
 }
 
@@ -80,7 +80,7 @@ impl RecordSurvey {
         let mut there: HashSet<_> = BuildIds::new(there, endian).map(|entry| key(&entry)).collect();
         if session.input == Form::Pipe {
             // In pipe data, HEADER_BUILD_ID records replace the feature.
-            there.extend(self.told.iter().cloned());
+            there.extend(self.recorded.iter().cloned());
         }
         let lacking = self.entries.iter().filter(|bytes| {
             BuildIds::new(bytes, endian).next().is_some_and(|entry| there.insert(key(&entry)))
@@ -126,12 +126,12 @@ impl Pass for ReindexBuildIds {
     }
 
     fn needs(&self, _input: &Recording) -> Needs {
-        let told = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
+        let recorded = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
         let surveys = match self.add {
-            true => vec![Kinds::of(&[RecordType::ID_INDEX]), told.union(Kinds::of(&[RecordType::MMAP2]))],
+            true => vec![Kinds::of(&[RecordType::ID_INDEX]), recorded.union(Kinds::of(&[RecordType::MMAP2]))],
             false => Vec::new(),
         };
-        Needs { records: told, surveys, barrier: false, ..Needs::default() }
+        Needs { records: recorded, surveys, barrier: false, ..Needs::default() }
     }
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
@@ -166,7 +166,7 @@ impl Survey for RecordSurvey {
         if record.kind() == RecordType::HEADER_BUILD_ID {
             if let Some(entry) = BuildIdEntry::read(record.bytes(), endian) {
                 self.learn(&entry, endian);
-                self.told.insert(key(&entry));
+                self.recorded.insert(key(&entry));
             }
         } else if let Some(mapping) = Mapping::read(record, layouts)
             && let Identity::BuildId { id, len } = mapping.identity
@@ -190,7 +190,7 @@ impl Fork for RecordSurvey {
     }
 
     fn absorb(&mut self, later: RecordSurvey) {
-        self.told.extend(later.told);
+        self.recorded.extend(later.recorded);
         for entry in later.entries {
             if self.known.insert(entry.clone()) {
                 self.entries.push(entry);

@@ -15,7 +15,7 @@ use perfx_format::{Kinds, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Emit, Fork, Level, Needs, Pass, Place, Result, Rewrite, Session, Stage, Survey};
 
 use super::{counts, report_repaired};
-use crate::support::id_index::{Found, Index, Seen, Slot, is_unknown};
+use crate::support::id_index::{Index, IndexFacts, Seen, Slot, is_unknown};
 use crate::support::options::PassOptions;
 
 /// The pass; it has no options.
@@ -33,11 +33,11 @@ impl PassOptions for ReindexIds {
 
 /// The first survey: reads the indexes.
 #[derive(Default)]
-struct IndexSurvey(Found);
+struct IndexSurvey(IndexFacts);
 
 /// The second survey, if ids are missing: collects the facts in their records.
 struct EvidenceSurvey {
-    found: Found,
+    found: IndexFacts,
     wanted: Vec<(u64, usize)>,
     seen: HashMap<u64, Seen>,
 }
@@ -75,7 +75,7 @@ enum OwnRecord {
 impl ReindexIds {
     /// Computes the edit of each record.
     fn edit(
-        mut found: Found,
+        mut found: IndexFacts,
         wanted: &[(u64, usize)],
         seen: &HashMap<u64, Seen>,
         session: &mut Session,
@@ -158,7 +158,7 @@ fn is_closed(origin: Origin, session: &Session) -> bool {
 /// Inserts an entry for each `wanted` id after the entry of its predecessor in `ids`, which has the order of
 /// the attrs; returns them.
 fn add(
-    found: &mut Found,
+    found: &mut IndexFacts,
     ids: &[(u64, usize)],
     wanted: &[(u64, usize)],
     seen: &HashMap<u64, Seen>,
@@ -259,7 +259,7 @@ impl Survey for EvidenceSurvey {
 impl Fork for EvidenceSurvey {
     fn fork(&self) -> EvidenceSurvey {
         let seen = self.seen.keys().map(|&id| (id, Seen::default())).collect();
-        EvidenceSurvey { found: Found::default(), wanted: Vec::new(), seen }
+        EvidenceSurvey { found: IndexFacts::default(), wanted: Vec::new(), seen }
     }
 
     fn absorb(&mut self, later: EvidenceSurvey) {

@@ -55,7 +55,7 @@ impl Index {
 
 /// The ID_INDEX records, and other facts about ids and the required place of an index.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct IndexFacts {
     pub(crate) indexes: Vec<Index>,
     /// The first AUXTRACE_INFO.
     info: Option<Origin>,
@@ -64,7 +64,7 @@ pub(crate) struct Found {
     queues: Queues,
 }
 
-impl Found {
+impl IndexFacts {
     /// Reads a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
     pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(index) = IdIndex::of(record) {
@@ -92,7 +92,7 @@ impl Found {
         Ok(())
     }
 
-    pub(crate) fn join(&mut self, later: Found) {
+    pub(crate) fn join(&mut self, later: IndexFacts) {
         self.indexes.extend(later.indexes);
         self.info = self.info.or(later.info);
         self.late.extend(later.late);

@@ -38,7 +38,7 @@ pub struct PassSpec {
     pub name: &'static str,
     /// A sentence that describes it.
     pub about: &'static str,
-    /// Its own command, if it has one.
+    /// Its own command, if any.
     pub command: Option<PassCommand>,
     augment: fn(Command) -> Command,
     make: fn(&ArgMatches) -> Result<Box<dyn Pass>>,

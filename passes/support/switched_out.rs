@@ -15,7 +15,7 @@ const OVERHEAD: usize = 128;
 /// The sched_switch samples of the tasks that are off the CPU.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchedOut {
-    by_tid: HashMap<u32, Held>,
+    by_tid: HashMap<u32, HeldSample>,
     /// The tid of each sample, from the oldest sample on.
     ages: BTreeMap<u64, u32>,
     next_age: u64,
@@ -25,7 +25,7 @@ pub(crate) struct SwitchedOut {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldSample {
     sample: Box<[u8]>,
     layout: Layout,
     /// The time of the sample, ns.
@@ -43,7 +43,7 @@ impl SwitchedOut {
         let age = self.next_age;
         self.next_age += 1;
         let since = layout.recorded_time(sample).unwrap_or(0);
-        let held = Held { sample: sample.bytes().into(), layout: *layout, since, age };
+        let held = HeldSample { sample: sample.bytes().into(), layout: *layout, since, age };
         self.size += held.sample.len() + OVERHEAD;
         self.by_tid.insert(tid, held);
         self.ages.insert(age, tid);
@@ -78,7 +78,7 @@ impl SwitchedOut {
         period: impl FnOnce(u64) -> u64,
         endian: Endian,
     ) -> Option<Vec<u8>> {
-        let Held { sample, layout, since, .. } = self.by_tid.get(&tid)?;
+        let HeldSample { sample, layout, since, .. } = self.by_tid.get(&tid)?;
         let mut bytes = sample.to_vec();
         layout.set_time(&mut bytes, time, endian)?;
         layout.set_period(&mut bytes, period(*since), endian)?;

@@ -268,7 +268,7 @@ impl Inject {
         }
         if self.strip {
             let is_decoded = self.itrace.is_some();
-            passes.push(Box::new(if is_decoded { Strip::behind_itrace() } else { Strip::recorded() }));
+            passes.push(Box::new(if is_decoded { Strip::after_itrace() } else { Strip::recorded() }));
         }
         // This runs before build-ids are added, because samples that it drops hit nothing.
         if self.sched_stat {

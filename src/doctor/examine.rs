@@ -110,7 +110,7 @@ struct Patient {
     /// Feature COMPRESSED. The outer `None` means unknown: the section is damaged, or perf record was killed
     /// before it wrote it.
     compression: Option<Option<Compressed>>,
-    /// True if part of the recording cannot be read as it is.
+    /// True if part of the recording is unreadable.
     broken: bool,
     /// True if all records can be read, and `recover` restores the recording.
     whole: bool,

@@ -414,7 +414,7 @@ impl Attr {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }
 
-    /// The same event, which excludes these modes.
+    /// The event with these excluded modes.
     pub(crate) fn with_excluded_modes(&self, excluded: u64) -> Attr {
         Attr { flags: self.flags & !self.excluded_modes() | excluded, ..*self }
     }

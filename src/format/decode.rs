@@ -290,7 +290,7 @@ fn fields<'a>(
 /// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, with the layout of the event whose
 /// sample caused it.
 fn trailer_of_build_id(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
-    if let Some((layout, trailer)) = layouts.trailer_behind(d.rest()) {
+    if let Some((layout, trailer)) = layouts.trailer_after(d.rest()) {
         d.skip("padding", d.left() - trailer.len())?;
         let id = sample_id(trailer, layout, d.endian());
         d.note("sample_id", Value::Map(id.fields));

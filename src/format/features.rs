@@ -598,7 +598,7 @@ impl SampleTime {
         (last_ns != 0 && i64::try_from(first_ns.max(last_ns)).is_ok()).then_some((first_ns, last_ns))
     }
 
-    /// True for the numbers that perf writes if it knows no times.
+    /// True for the numbers that perf writes in place of unknown times.
     pub fn says_none(&self) -> bool {
         *self == SampleTime::default() || [self.first_ns, self.last_ns].contains(&u64::MAX)
     }

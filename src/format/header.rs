@@ -140,7 +140,7 @@ impl Magic {
 
     /// Like [`Magic::read`], but skips leading text and returns its length: perf's messages end up in its
     /// pipe if standard error goes there.
-    pub(crate) fn read_behind_text(bytes: &[u8]) -> Result<(usize, Magic)> {
+    pub(crate) fn read_after_text(bytes: &[u8]) -> Result<(usize, Magic)> {
         let read = Magic::read(bytes);
         if read.is_ok() {
             return read.map(|magic| (0, magic));

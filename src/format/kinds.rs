@@ -372,14 +372,14 @@ impl Kinds {
 
     /// The kinds with AUX data or its description.
     pub const AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool | Aux::Error);
-    /// Those of [`Kinds::AUX`] that are meaningless once the data is decoded.
+    /// The kinds of [`Kinds::AUX`] that are meaningless once the data is decoded.
     pub const DECODED_AUX: Kinds = query!(aux: Aux::Kernel | Aux::Tool);
-    /// Those of [`Kinds::AUX`] that the kernel writes, each with the id of its event.
+    /// The kinds of [`Kinds::AUX`] that the kernel writes, each with the id of its event.
     pub const AUX_OF_KERNEL: Kinds = query!(aux: Aux::Kernel);
 
     /// The kinds of pipe data with contents of a file's header.
     pub const HEADER: Kinds = query!(form: Form::Front | Form::Body);
-    /// Those of [`Kinds::HEADER`] that have another meaning among the records of a file.
+    /// The kinds of [`Kinds::HEADER`] that have another meaning among the records of a file.
     pub const HEADER_FRONT: Kinds = query!(form: Form::Front);
     /// The kinds with parts of a zstd stream of records.
     pub const COMPRESSED: Kinds = query!(form: Form::Stream);

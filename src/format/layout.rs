@@ -472,7 +472,7 @@ impl Layouts {
     ///
     /// # Errors
     ///
-    /// The same as for [`Layouts::check_ids`], if the events have different layouts.
+    /// See [`Layouts::check_ids`], if the events have different layouts.
     pub fn check_layouts(&self) -> Result<()> {
         if self.uniform { Ok(()) } else { self.check_ids() }
     }
@@ -526,11 +526,11 @@ impl Layouts {
     pub fn layout_of_build_id(&self, record: &Record<'_>) -> Option<&Layout> {
         let entry = BuildIdEntry::read(record.bytes(), record.endian());
         let entry = entry.filter(|_| record.kind() == RecordType::HEADER_BUILD_ID)?;
-        Some(self.trailer_behind(record.bytes().get(entry.size()..)?)?.0)
+        Some(self.trailer_after(record.bytes().get(entry.size()..)?)?.0)
     }
 
     /// A sample_id at the end of `rest`, with only zeros before it, and its layout.
-    pub(crate) fn trailer_behind<'a>(&self, rest: &'a [u8]) -> Option<(&Layout, &'a [u8])> {
+    pub(crate) fn trailer_after<'a>(&self, rest: &'a [u8]) -> Option<(&Layout, &'a [u8])> {
         self.layouts.iter().find_map(|layout| {
             let padding = rest.len().checked_sub(layout.trailer.size.into())?;
             let (padding, trailer) = rest.split_at(padding);

@@ -232,11 +232,11 @@ fn name_end(record: &Record<'_>, layouts: &Layouts, at: usize) -> usize {
 /// The record with another name in these bytes, in which the `old` name is.
 fn with_name(record: &Record<'_>, (at, end): (usize, usize), old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
     let bytes = record.bytes();
-    let behind = (at + old.len() + 1).next_multiple_of(8).min(end);
+    let after = (at + old.len() + 1).next_multiple_of(8).min(end);
     let mut made = bytes.get(..at)?.to_vec();
     made.extend_from_slice(until_nul(new));
     made.resize((made.len() + 1).next_multiple_of(8), 0);
-    made.extend_from_slice(bytes.get(behind..)?);
+    made.extend_from_slice(bytes.get(after..)?);
     set_size(&mut made, record.endian())?;
     Some(made)
 }

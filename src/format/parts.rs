@@ -71,8 +71,8 @@ impl FileHeader {
             .into_iter()
             .flat_map(|(what, section)| {
                 let before = (section.offset, section.end().min(data.offset).min(len), what);
-                let behind = (section.offset.max(data.end()), section.end().min(len), what);
-                [before, behind]
+                let after = (section.offset.max(data.end()), section.end().min(len), what);
+                [before, after]
             })
             .chain([(data.offset, data.end(), What::Records), (len, len, What::Hole)])
             .collect();

@@ -51,6 +51,13 @@ pub const RECORD_SIZE_MAX: usize = 65528;
 /// One record: its `header.size` bytes, and the payload after it that `header.size` does not count (AUXTRACE,
 /// HEADER_TRACING_DATA).
 ///
+/// ```text
+/// 0          4         6         8               size - trailer      size
+/// ├──────────┼─────────┼─────────┼───────────────┼───────────────────┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┤
+/// │ u32 type │ u16     │ u16     │ fields of     │ sample_id, if the │ payload, only
+/// │          │ misc    │ size    │ the kind      │ event requires it │ of few kinds
+/// ```
+///
 /// ```
 /// use perfx_format::{Comm, Endian, Origin, Record, RecordType};
 ///

@@ -160,7 +160,7 @@ pub fn frames_of<E: Iterator<Item = u64>>(
 
 /// The cpumode of the address that would follow these entries of a call chain; `None` if a cookie follows, or
 /// may be among them. `cpumode` is the record's.
-pub fn cpumode_behind(chain: U64s<'_>, cpumode: u16) -> Option<u16> {
+pub fn cpumode_after(chain: U64s<'_>, cpumode: u16) -> Option<u16> {
     let mut markers = chain.iter().filter_map(Marker::of);
     markers.try_fold(cpumode, |_, marker| (marker != Marker::USER_DEFERRED).then(|| marker.cpumode()))
 }
@@ -219,9 +219,9 @@ impl<'a> Read<'a> {
 
     /// Reads only the counters of a sample; `None` if it has none, or if they do not fit in it.
     pub fn of_sample(sample: &Record<'a>, layout: &Layout) -> Option<Read<'a>> {
-        let behind = sample.bytes().get(layout.sample.size.into()..)?;
+        let after = sample.bytes().get(layout.sample.size.into()..)?;
         let has_read = layout.sample_type & st::READ != 0 && sample.kind() == RecordType::SAMPLE;
-        has_read.then(|| Read::take(&mut Cursor::new(behind, sample.endian()), layout.read_format))?
+        has_read.then(|| Read::take(&mut Cursor::new(after, sample.endian()), layout.read_format))?
     }
 
     /// Its size, bytes.
@@ -262,7 +262,7 @@ impl<'a> Read<'a> {
         (0..if group { value } else { 1 }).map(move |index| {
             let at = index as usize * words;
             // `take` has checked that they are all there.
-            let word = |behind| counts.get(at + behind).unwrap_or_default();
+            let word = |after| counts.get(at + after).unwrap_or_default();
             let id = usize::from(group);
             Count {
                 value: if group { word(0) } else { value },
@@ -453,33 +453,33 @@ pub struct Sample<'a> {
     /// The parts from sampled registers of an unknown ABI on are not known: [`Sample::parse_known`].
     pub is_cut: bool,
     /// The number of bytes of the record from `regs_user` on, and after `stack_user`.
-    behind_user: [usize; 2],
+    after_user: [usize; 2],
 }
 
 /// A part at which reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
     part: &'static str,
-    why: Why,
+    why: StopReason,
 }
 
 /// The reason why reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Why {
+enum StopReason {
     /// A field does not fit in the bytes left.
     Short(usize),
     /// Its stated number of bytes or items (first) does not fit in the bytes left (second).
     Count(u64, usize),
-    /// The registers are of this unknown ABI, so their size is not known.
+    /// The registers have this unknown ABI, so their size is unknown.
     Abi(u64),
 }
 
 impl Stop {
     pub(crate) fn code(&self) -> FaultCode {
         match self.why {
-            Why::Short(_) => FaultCode::TooSmall,
-            Why::Count(..) => FaultCode::CountTooLarge,
-            Why::Abi(_) => FaultCode::RegsAbi,
+            StopReason::Short(_) => FaultCode::TooSmall,
+            StopReason::Count(..) => FaultCode::CountTooLarge,
+            StopReason::Abi(_) => FaultCode::RegsAbi,
         }
     }
 }
@@ -488,11 +488,11 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = self.part;
         match self.why {
-            Why::Short(left) => write!(f, "`{part}` does not fit in the {} left", bytes_of(left)),
-            Why::Count(says, left) => {
+            StopReason::Short(left) => write!(f, "`{part}` does not fit in the {} left", bytes_of(left)),
+            StopReason::Count(says, left) => {
                 write!(f, "`{part}` says {says}, which does not fit in the {} left", bytes_of(left))
             }
-            Why::Abi(abi) => {
+            StopReason::Abi(abi) => {
                 write!(f, "`{part}` has abi {abi}, which is not known, so the parts from it on can't be read")
             }
         }
@@ -500,14 +500,14 @@ impl fmt::Display for Stop {
 }
 
 /// Takes the parts of a sample from the front.
-struct Parts<'a> {
+struct PartReader<'a> {
     cursor: Cursor<'a>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PartReader<'a> {
     fn need<T>(&self, part: &'static str, says: Option<u64>, got: Option<T>) -> Result<T, Stop> {
         let left = self.cursor.rest().len();
-        let why = says.map_or(Why::Short(left), |says| Why::Count(says, left));
+        let why = says.map_or(StopReason::Short(left), |says| StopReason::Count(says, left));
         got.ok_or(Stop { part, why })
     }
 
@@ -557,7 +557,7 @@ impl<'a> Parts<'a> {
             // Registers with vectors (SIMD) take more than the mask shows.
             _ => {
                 self.cursor = start;
-                return Err(Stop { part, why: Why::Abi(abi) });
+                return Err(Stop { part, why: StopReason::Abi(abi) });
             }
         };
         Ok(Regs { abi, mask, values: self.u64s(part, count)? })
@@ -594,7 +594,7 @@ impl<'a> Sample<'a> {
     ///
     /// The record is not a sample, or is shorter than its parts.
     pub fn parse_known(record: &Record<'a>, layout: &Layout) -> Result<Sample<'a>> {
-        Sample::parse_until(record, layout, |stop| matches!(stop.why, Why::Abi(_)))
+        Sample::parse_until(record, layout, |stop| matches!(stop.why, StopReason::Abi(_)))
     }
 
     #[inline(always)]
@@ -618,14 +618,14 @@ impl<'a> Sample<'a> {
     #[inline(always)]
     pub(crate) fn read(record: &Record<'a>, layout: &Layout) -> (Sample<'a>, Option<Stop>) {
         let mut sample = Sample::default();
-        let mut parts = Parts { cursor: record.cursor() };
+        let mut parts = PartReader { cursor: record.cursor() };
         let fixed = sample.fixed(&mut parts, layout);
         let done = fixed.and_then(|()| sample.variable(&mut parts, layout));
         sample.rest = parts.cursor.rest();
         (sample, done.err())
     }
 
-    fn fixed(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
+    fn fixed(&mut self, parts: &mut PartReader<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
         self.identifier = parts.word(has(st::IDENTIFIER), "identifier")?;
         self.ip = parts.word(has(st::IP), "ip")?;
@@ -639,7 +639,7 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
+    fn variable(&mut self, parts: &mut PartReader<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
         if has(st::READ) {
             let read = Read::take(&mut parts.cursor, layout.read_format);
@@ -655,9 +655,9 @@ impl<'a> Sample<'a> {
             self.raw = Some(parts.bytes("raw", size.into(), 1)?);
         }
         if has(st::BRANCH_STACK) {
-            self.branches_and_behind(parts, layout)
+            self.branches_and_rest(parts, layout)
         } else {
-            self.behind_branches(parts, layout)
+            self.after_branches(parts, layout)
         }
     }
 
@@ -665,7 +665,7 @@ impl<'a> Sample<'a> {
     /// branches, and writes counters if any event of the group requests them; perf always writes `hw_idx` in
     /// samples of its own. So the right form is the one that fills the record exactly; the attr's own form is
     /// tried first, and used if none fits.
-    fn branches_and_behind(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
+    fn branches_and_rest(&mut self, parts: &mut PartReader<'a>, layout: &Layout) -> Result<(), Stop> {
         let literal = BranchForm {
             hw_idx: layout.branch_sample_type & BRANCH_HW_INDEX != 0,
             counters: layout.branch_sample_type & 1 << 19 != 0,
@@ -680,7 +680,7 @@ impl<'a> Sample<'a> {
         let mut attempt = |sample: &mut Self, form| {
             (*sample, parts.cursor) = (before, start);
             sample.branches = Some(parts.branches(form)?);
-            sample.behind_branches(parts, layout)?;
+            sample.after_branches(parts, layout)?;
             Ok(parts.cursor.rest().is_empty())
         };
         for form in forms {
@@ -691,16 +691,16 @@ impl<'a> Sample<'a> {
         attempt(self, literal).map(drop)
     }
 
-    fn behind_branches(&mut self, parts: &mut Parts<'a>, layout: &Layout) -> Result<(), Stop> {
+    fn after_branches(&mut self, parts: &mut PartReader<'a>, layout: &Layout) -> Result<(), Stop> {
         let has = |bit| layout.sample_type & bit != 0;
-        self.behind_user[0] = parts.cursor.rest().len();
+        self.after_user[0] = parts.cursor.rest().len();
         if has(st::REGS_USER) {
             self.regs_user = Some(parts.regs("regs_user", layout.regs_user)?);
         }
         if has(st::STACK_USER) {
             self.stack_user = Some(parts.stack()?);
         }
-        self.behind_user[1] = parts.cursor.rest().len();
+        self.after_user[1] = parts.cursor.rest().len();
         if has(st::WEIGHT_STRUCT) {
             let word = parts.u64("weight")?;
             let (var1_dw, var2_w, var3_w) = (word as u32, (word >> 32) as u16, (word >> 48) as u16);
@@ -759,7 +759,7 @@ pub fn without(record: &Record<'_>, layout: &Layout, left_out: LeftOut) -> Resul
         let start = usize::from(layout.sample.size).saturating_sub(HEADER_SIZE);
         changes.push((start..start + read.size(), read.without_lost(endian)));
     }
-    let [user, behind_user] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let [user, after_user] = sample.after_user.map(|after| body.len().saturating_sub(after));
     let counters = sample.branches.and_then(|branches| branches.counters);
     if let Some(counters) = counters.filter(|_| left_out.branch_counters) {
         changes.push((user.saturating_sub(counters.bytes().len())..user, Vec::new()));
@@ -776,7 +776,7 @@ pub fn without(record: &Record<'_>, layout: &Layout, left_out: LeftOut) -> Resul
     let word = |present: bool| if present { 8 } else { 0 };
     let user_regs = regs(sample.regs_user);
     part(st::REGS_USER, user_regs);
-    part(st::STACK_USER, behind_user.saturating_sub(user + user_regs));
+    part(st::STACK_USER, after_user.saturating_sub(user + user_regs));
     part(st::WEIGHT_STRUCT, word(sample.weight.is_some()));
     part(0, word(sample.data_src.is_some()) + word(sample.transaction.is_some()));
     part(st::REGS_INTR, regs(sample.regs_intr));
@@ -820,7 +820,7 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
         return None;
     }
     let start = match layout.sample_type & st::CALLCHAIN {
-        0 => behind_read(record, layout)?,
+        0 => after_read(record, layout)?,
         _ => callchain_range(record, layout)?.end,
     };
     let mut cursor = Cursor::new(record.body().get(start..)?, record.endian());
@@ -840,7 +840,7 @@ pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Opt
     let sample = Sample::parse(record, layout)?;
     let Some(branches) = sample.branches else { return Ok(None) };
     let counters = branches.counters.map_or(0, |counters| counters.bytes().len());
-    let end = record.bytes().len().saturating_sub(sample.behind_user[0] + counters);
+    let end = record.bytes().len().saturating_sub(sample.after_user[0] + counters);
     Ok(Some(end.saturating_sub(branches.words().bytes().len())..end))
 }
 
@@ -889,7 +889,7 @@ pub fn with_callchain(
     if leaves_out_registers && !sample.has_known_user_parts() && layout.sample_type & BEHIND_USER != 0 {
         return Err(record.error("its registers are of an unknown ABI, so they can't be left out"));
     }
-    let [start, end] = sample.behind_user.map(|behind| body.len().saturating_sub(behind));
+    let [start, end] = sample.after_user.map(|after| body.len().saturating_sub(after));
     let old = callchain_range(record, layout).ok_or_else(|| record.error("it has no call chain"))?;
     let mut new = Vec::with_capacity(8 * (chain.len() + 1));
     new.extend(endian.bytes_u64(chain.len() as u64));
@@ -923,7 +923,7 @@ pub fn with_history(
 ) -> Result<Vec<u8>> {
     let (endian, body) = (record.endian(), record.body());
     let whole = || record.error("it is shorter than its parts say");
-    let read = behind_read(record, layout).ok_or_else(whole)?;
+    let read = after_read(record, layout).ok_or_else(whole)?;
     let raw = match sample.raw {
         Some(_) => raw_range(record, layout).ok_or_else(whole)?.end - HEADER_SIZE,
         None => callchain_range(record, layout).map_or(read, |chain| chain.end),
@@ -971,7 +971,7 @@ pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Ra
     if layout.sample_type & st::CALLCHAIN == 0 || record.kind() != RecordType::SAMPLE {
         return None;
     }
-    let start = behind_read(record, layout)?;
+    let start = after_read(record, layout)?;
     let body = record.body();
     let mut cursor = Cursor::new(body.get(start..)?, record.endian());
     let length = usize::try_from(cursor.u64()?).ok()?.checked_mul(8)?;
@@ -981,7 +981,7 @@ pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Ra
 
 /// The end of the counters in the body of a sample.
 #[inline]
-fn behind_read(record: &Record<'_>, layout: &Layout) -> Option<usize> {
+fn after_read(record: &Record<'_>, layout: &Layout) -> Option<usize> {
     let body = record.body();
     let start = usize::from(layout.sample.size).checked_sub(HEADER_SIZE)?;
     let mut cursor = Cursor::new(body.get(start..)?, record.endian());

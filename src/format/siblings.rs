@@ -41,7 +41,7 @@ impl<'n> Pmu<'n> {
 /// Prefixes of the names of cores' PMUs.
 const CORES: [&[u8]; 3] = [b"cpu", b"armv", b"apple_"];
 
-/// The same event on one PMU in modes that do not overlap.
+/// One event on one PMU, in modes that do not overlap.
 struct Halves<'n> {
     generic: &'n [u8],
     pmu: Option<Pmu<'n>>,
@@ -130,7 +130,7 @@ mod tests {
     use crate::Endian;
     use crate::event_name::NameSource;
 
-    /// The events with these types, configs, flags and names, as they are counted.
+    /// Counts events with these types, configs, flags and names.
     fn counted(events: &[(u32, u64, u64, &str)]) -> Vec<(usize, String)> {
         let (events, names): (Vec<_>, Vec<_>) = events
             .iter()

@@ -109,15 +109,15 @@ impl<'a> NamedField<'a> {
     fn with_name(&self, line: &str, name: &str) -> String {
         let declared = line.split(';').next().unwrap_or_default();
         let at = declared.rfind(self.name).unwrap_or(declared.len());
-        let (before, behind) = declared.split_at(at);
-        let behind = behind.get(self.name.len()..).unwrap_or_default();
-        let words = [before, behind]
-            .map(|part| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
+        let (before, after) = declared.split_at(at);
+        let after = after.get(self.name.len()..).unwrap_or_default();
+        let words =
+            [before, after].map(|part| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
         let is_number = |word: &str| word.is_empty() || word.parse::<u16>().is_ok();
         let is_plain = words.into_iter().flatten().all(|word| TYPE_WORDS.contains(&word) || is_number(word));
         let TraceField { offset, size } = self.field;
         let declared = match self.kind {
-            _ if is_plain => format!("{}{name}{behind}", before.trim_start()),
+            _ if is_plain => format!("{}{name}{after}", before.trim_start()),
             TraceFieldKind::Numbers if matches!(size, 1 | 2 | 4 | 8) => format!("field:u{} {name}", size * 8),
             TraceFieldKind::Numbers | TraceFieldKind::Bytes => format!("field:unsigned char {name}[{size}]"),
             TraceFieldKind::Pointer => format!("field:void *{name}"),

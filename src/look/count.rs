@@ -107,12 +107,12 @@ pub(crate) struct Span {
     /// The earliest minus one, so that 0 sorts last.
     before: u64,
     /// The latest plus one, so that ~0 sorts first.
-    behind: u64,
+    after: u64,
 }
 
 impl Default for Span {
     fn default() -> Span {
-        Span { before: u64::MAX, behind: 0 }
+        Span { before: u64::MAX, after: 0 }
     }
 }
 
@@ -120,18 +120,18 @@ impl Span {
     #[inline(always)]
     pub(crate) fn add(&mut self, time: u64) {
         self.before = self.before.min(time.wrapping_sub(1));
-        self.behind = self.behind.max(time.wrapping_add(1));
+        self.after = self.after.max(time.wrapping_add(1));
     }
 
     pub(crate) fn join(&mut self, other: Span) {
         self.before = self.before.min(other.before);
-        self.behind = self.behind.max(other.behind);
+        self.after = self.after.max(other.after);
     }
 
     /// First and last time; `None` if there was none.
     pub(crate) fn bounds(self) -> Option<(u64, u64)> {
         // If only 0 and ~0 occurred, the earliest is one of them, and so is the latest.
-        let (first, last) = (self.before.wrapping_add(1), self.behind.wrapping_sub(1));
+        let (first, last) = (self.before.wrapping_add(1), self.after.wrapping_sub(1));
         (first != 0 && first != u64::MAX && last != 0 && last != u64::MAX).then_some((first, last))
     }
 }

@@ -52,12 +52,12 @@ pub fn printers<'t>(
 pub struct TracePrinter<'t> {
     fields: Vec<NamedField<'t>>,
     /// The parts of the text; the error is the reason why the format can't be used.
-    parts: Result<Vec<Part>, String>,
+    parts: Result<Vec<TextPart>, String>,
     endian: Endian,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum TextPart {
     Literal(String),
     Number { width: Width, bits: u32, style: Style, of: Expr },
     Text { width: Width, of: Expr },
@@ -272,10 +272,10 @@ struct Values<'a> {
 
 impl Values<'_> {
     /// Adds a part; `None` if the raw data lacks a field, or the text is too long.
-    fn part(&self, part: &Part, out: &mut String) -> Option<()> {
+    fn part(&self, part: &TextPart, out: &mut String) -> Option<()> {
         match part {
-            Part::Literal(text) => out.push_str(text),
-            Part::Text { width, of } => {
+            TextPart::Literal(text) => out.push_str(text),
+            TextPart::Text { width, of } => {
                 let mut text = String::new();
                 self.text(of, &mut text)?;
                 if let Some(precision) = width.precision {
@@ -283,7 +283,7 @@ impl Values<'_> {
                 }
                 padded(out, &text, *width);
             }
-            Part::Number { width, bits, style, of } => {
+            TextPart::Number { width, bits, style, of } => {
                 let unused = 64 - bits;
                 let number = self.number(of)?;
                 let unsigned = number.cast_unsigned() << unused >> unused;
@@ -458,7 +458,7 @@ struct Parser<'p> {
     operators: usize,
 }
 
-fn parse(text: &str, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
+fn parse(text: &str, fields: &[NamedField<'_>]) -> Result<Vec<TextPart>, String> {
     let mut parser = Parser { rest: text, fields, operators: 0 };
     let format = parser.string()?;
     let mut args = Vec::new();
@@ -478,18 +478,18 @@ fn first(text: &str) -> String {
     readable(word.as_bytes())
 }
 
-fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec<Part>, String> {
+fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec<TextPart>, String> {
     let (mut parts, mut args) = (Vec::new(), args.into_iter());
     let mut rest = format;
     while let Some(at) = rest.find('%') {
         let (before, from) = rest.split_at(at);
         if !before.is_empty() {
-            parts.push(Part::Literal(before.to_owned()));
+            parts.push(TextPart::Literal(before.to_owned()));
         }
         rest = &from[1..];
-        if let Some(behind) = rest.strip_prefix('%') {
-            parts.push(Part::Literal("%".to_owned()));
-            rest = behind;
+        if let Some(after) = rest.strip_prefix('%') {
+            parts.push(TextPart::Literal("%".to_owned()));
+            rest = after;
             continue;
         }
         let unknown = || format!("`{}` is not known", first(from));
@@ -506,8 +506,8 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
         }
         rest = &rest[flags..];
         width.width = digits(&mut rest).unwrap_or(0);
-        if let Some(behind) = rest.strip_prefix('.') {
-            rest = behind;
+        if let Some(after) = rest.strip_prefix('.') {
+            rest = after;
             width.precision = Some(digits(&mut rest).unwrap_or(0));
         }
         if width.width.max(width.precision.unwrap_or(0)) > WIDTH_MAX {
@@ -520,15 +520,15 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
             "hh" => 8,
             _ => 64,
         };
-        let mut behind = rest[length..].chars();
-        let letter = behind.next().ok_or_else(unknown)?;
-        rest = behind.as_str();
+        let mut after = rest[length..].chars();
+        let letter = after.next().ok_or_else(unknown)?;
+        rest = after.as_str();
         let mut of = args.next().ok_or("it has too few values")?;
         let notation = NOTATIONS.iter().find(|(suffix, _)| letter == 'p' && rest.starts_with(suffix));
         if let (Some((suffix, notation)), Expr::Field(field, None)) = (notation, &of) {
             rest = &rest[suffix.len()..];
             of = Expr::Bytes(*field, *notation);
-            parts.push(Part::Text { width, of });
+            parts.push(TextPart::Text { width, of });
             continue;
         }
         let style = match letter {
@@ -536,7 +536,7 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
                 if !of.is_text(fields) {
                     return Err("a text is at an address".to_owned());
                 }
-                parts.push(Part::Text { width, of });
+                parts.push(TextPart::Text { width, of });
                 continue;
             }
             'd' | 'i' => Style::Signed,
@@ -550,18 +550,18 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
             _ => return Err(unknown()),
         };
         let bits = if style == Style::Pointer { 64 } else { bits };
-        parts.push(Part::Number { width, bits, style, of });
+        parts.push(TextPart::Number { width, bits, style, of });
     }
     if !rest.is_empty() {
-        parts.push(Part::Literal(rest.to_owned()));
+        parts.push(TextPart::Literal(rest.to_owned()));
     }
     Ok(parts)
 }
 
 fn digits(rest: &mut &str) -> Option<usize> {
     let count = rest.len() - rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).len();
-    let (number, behind) = rest.split_at(count);
-    *rest = behind;
+    let (number, after) = rest.split_at(count);
+    *rest = after;
     if number.is_empty() { None } else { Some(number.parse().unwrap_or(usize::MAX)) }
 }
 

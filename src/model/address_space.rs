@@ -60,7 +60,7 @@ impl Lookup {
         self.find_during(space, address, at).0
     }
 
-    /// The mapping at `address` of a space at a time, and the times for which this is the answer.
+    /// The mapping at `address` of a space at a time, and the times for which this result holds.
     #[inline]
     pub fn find_during(
         &mut self,

@@ -9,7 +9,7 @@ use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space};
 use crate::guests::Guests;
 use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Branches, Sample, U64s, callchain, cpumode_behind, frames};
+use perfx_format::sample::{Branches, Sample, U64s, callchain, cpumode_after, frames};
 use perfx_format::{
     Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, Task, named_pid, sample_type as st,
 };
@@ -87,7 +87,7 @@ impl Mapped {
         }
     }
 
-    /// True if the recording holds AUX data.
+    /// True if the recording contains AUX data.
     pub fn has_aux(&self) -> bool {
         self.aux
     }
@@ -151,7 +151,7 @@ pub struct Hits {
 struct Chain {
     pid: Option<u32>,
     cpumode: u16,
-    /// When its addresses belong to the same mappings.
+    /// The times for which its addresses belong to the same mappings.
     during: Range<OrderKey>,
     /// Its entries, as recorded.
     words: Vec<u8>,
@@ -168,9 +168,9 @@ impl Chain {
         let (old, _) = own.bytes().as_chunks::<8>();
         let (new, _) = chain.bytes().as_chunks::<8>();
         let shared = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-        let behind = |chain: U64s<'_>, cpumode| cpumode_behind(chain.first(chain.len() - shared), cpumode);
-        let cpumode = behind(chain, cpumode);
-        if cpumode.is_some() && cpumode == behind(own, self.cpumode) { shared } else { 0 }
+        let after = |chain: U64s<'_>, cpumode| cpumode_after(chain.first(chain.len() - shared), cpumode);
+        let cpumode = after(chain, cpumode);
+        if cpumode.is_some() && cpumode == after(own, self.cpumode) { shared } else { 0 }
     }
 }
 
@@ -299,7 +299,7 @@ impl Hits {
         (self.last.pid, self.last.cpumode, self.last.during) = (at.pid, cpumode, all);
     }
 
-    /// Marks what the address hits; returns when it hits the same.
+    /// Marks the mapping of an address; returns the times for which the result holds.
     #[inline(always)]
     fn hit(&mut self, at: &At<'_, '_>, cpumode: u16, ip: u64) -> Range<OrderKey> {
         let (hit, during) = self.find(at, cpumode, ip);

@@ -56,7 +56,7 @@ impl SpeData {
         Ok(())
     }
 
-    /// Adds what was found in a later part of the recording.
+    /// Adds the data of a later part of the recording.
     pub fn absorb(&mut self, later: SpeData) {
         let SpeData { tracers, info, conv, chunks } = later;
         self.tracers.extend(tracers);

@@ -409,7 +409,7 @@ impl Tasks {
         self.name_during(machine, tid, at).0
     }
 
-    /// The same, and from when until when it is the thread's name.
+    /// perf's name for the thread at that time, and the times for which it holds.
     pub fn name_during(&self, machine: Machine, tid: u32, at: OrderKey) -> (Cow<'_, [u8]>, Range<OrderKey>) {
         let thread = Space { machine, pid: tid }.key();
         let after = named_until(&self.names, thread, at);
@@ -470,7 +470,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     }
 }
 
-/// How many names come before those that a thread was given after a time.
+/// The number of names up to those given to a thread by a time.
 fn named_until(names: &[Naming], thread: Key, at: OrderKey) -> usize {
     names.partition_point(|naming| (naming.thread, naming.at) <= (thread, at))
 }

@@ -73,7 +73,7 @@ pub(crate) fn each_batch<W: Work, R: Send + 'static>(
         return each_in_any_order(recording, chain, reading, touched, work, done);
     }
     let prescans = Prescans::of(chain);
-    let lead = |found: Found| -> Result<(Batch, R)> {
+    let lead = |found: FoundBatch| -> Result<(Batch, R)> {
         let batch = found?.absorb(chain)?;
         let chain = if touched(chain, &batch) { &mut chain[..] } else { &mut [] };
         work(chain, batch)
@@ -125,7 +125,7 @@ fn each_in_any_order<W: Work, R: Send + 'static>(
         );
     }
     // If the chain itself absorbs prescans, a copy absorbs the results.
-    let lead = |found: Found| -> Result<_> {
+    let lead = |found: FoundBatch| -> Result<_> {
         let batch = found?.absorb(chain)?;
         Ok(with_workers(chain, batch))
     };
@@ -165,10 +165,10 @@ struct PrescannedBatch {
     prescans: Prescans,
 }
 
-type Found = Result<PrescannedBatch>;
+type FoundBatch = Result<PrescannedBatch>;
 
 impl PrescannedBatch {
-    fn new(template: &Prescans, batch: Batch) -> Found {
+    fn new(template: &Prescans, batch: Batch) -> FoundBatch {
         let mut prescans = template.fork();
         let scanned = prescans.0.iter_mut().flatten().try_for_each(|prescan| prescan.batch(&batch));
         scanned.map_err(|e| e.in_file(&batch.name))?;
@@ -193,7 +193,7 @@ fn each_led<L: Send, R: Send + 'static>(
     prescans: Prescans,
     reading: Reading,
     workers: usize,
-    mut lead: impl FnMut(Found) -> L + Send,
+    mut lead: impl FnMut(FoundBatch) -> L + Send,
     work: impl Fn(L) -> R + Sync,
     mut done: impl FnMut(R) -> Result<()>,
 ) -> Result<()> {

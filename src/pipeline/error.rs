@@ -47,7 +47,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What failed.
+    /// A description of the failure.
     pub what: String,
     /// The error that caused it, if any.
     pub source: Option<Box<dyn StdError + Send + Sync>>,

@@ -22,7 +22,7 @@ use crate::plan::{OutputNeeds, Planner};
 use crate::report::{Level, Read, Report};
 use crate::rewrite::{write_drained, write_records};
 use crate::schedule::Schedule;
-use crate::session::{Begin, Made, Session};
+use crate::session::{Begin, Session, SideFile};
 use crate::stage::{Stage, Surveying};
 use crate::survey::survey;
 use crate::writer::Writer;
@@ -67,7 +67,7 @@ pub struct Outcome {
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
     /// Files made by passes and named in records of the output.
-    pub made: Vec<Made>,
+    pub made: Vec<SideFile>,
 }
 
 impl Job {
@@ -94,13 +94,13 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// Those of [`Job::run`], and if there can be no temporary file.
+    /// The errors of [`Job::run`], and if no temporary file can be created.
     pub fn into_recording(self, form: OutputForm) -> Result<(Recording, Outcome)> {
         self.into_temporary(|job, file| job.run(Output::File(file, form)))
     }
 
     /// Runs a job after passes that made these files.
-    fn run_after(mut self, made: Vec<Made>, output: Output<'_>) -> Result<Outcome> {
+    fn run_after(mut self, made: Vec<SideFile>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
         let Some(at) = schedule.parts_at(output.form()) else {
             return self.run_at_once(made, output, &schedule);
@@ -130,7 +130,7 @@ impl Job {
     /// Runs a job in which no pass surveys the output of another.
     fn run_at_once(
         mut self,
-        made: Vec<Made>,
+        made: Vec<SideFile>,
         mut output: Output<'_>,
         schedule: &Schedule,
     ) -> Result<Outcome> {

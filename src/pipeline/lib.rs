@@ -1,5 +1,14 @@
 //! Sends records from a reader through passes into a writer; everything that no pass changes is copied
 //! verbatim.
+//!
+//! The way of a batch:
+//!
+//! ```text
+//! reader thread     worker of the batch                                 main thread, in file order
+//! find the batch ─► first pass ─► … ─► last pass ─► Planner ─► Plan ──► absorb the worker ─► Writer
+//!      │            Emit::keep, put, drop            merges ranges      of each pass          copies ranges,
+//!      └─ guess, verified by the previous batch      with new bytes                           writes bytes
+//! ```
 
 mod damage;
 mod each_batch;
@@ -39,7 +48,7 @@ pub use pass::{Fork, Pass, Prescan, Prescanned, Rewrite, Survey};
 pub use report::{LISTED, Level, Read, Report};
 pub use scan::{scan, scan_both, scan_past, scan_two};
 pub use schedule::Schedule;
-pub use session::{Begin, Cached, Made, Place, Session};
+pub use session::{Begin, Cached, Place, Session, SideFile};
 pub use stage::Stage;
 pub use text::{
     by_kind, count, counted, did_you_mean, is_typo, likeness, list, ranges, seconds, signed_seconds,

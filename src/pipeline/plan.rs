@@ -70,7 +70,7 @@ impl Plan {
     }
 }
 
-/// What the form of the output requires for every record, in addition to the passes.
+/// The requirements of the output's form for every record, in addition to the passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,

@@ -42,7 +42,7 @@ impl Read {
 pub struct Report {
     /// The reports of recordings that were read before, which come first.
     pub before: Vec<Report>,
-    /// What was read, which comes before the lines.
+    /// The recording that was read, reported before the lines.
     pub read: Read,
     /// Records that passes dropped on purpose, by kind.
     pub dropped: BTreeMap<RecordType, u64>,

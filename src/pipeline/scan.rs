@@ -101,7 +101,7 @@ fn each<R: Send + 'static>(
 pub fn scan_two<R, E: From<Error>>(
     one: &mut Recording,
     other: &mut Recording,
-    work: impl FnOnce(&mut dyn Iterator<Item = Read>, &mut dyn Iterator<Item = Read>) -> Result<R, E>,
+    work: impl FnOnce(&mut dyn Iterator<Item = ReadBatch>, &mut dyn Iterator<Item = ReadBatch>) -> Result<R, E>,
 ) -> Result<R, E> {
     expanded(one, 1, false, None, |one| {
         expanded(other, 1, false, None, |other| {
@@ -125,4 +125,4 @@ pub fn scan_two<R, E: From<Error>>(
 }
 
 /// A batch, or the error in its place.
-type Read = perfx_format::Result<Batch>;
+type ReadBatch = perfx_format::Result<Batch>;

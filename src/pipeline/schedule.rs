@@ -64,9 +64,9 @@ impl Schedule {
     /// The first pass that surveys the output of an earlier one.
     pub(crate) fn parts_at(&self, form: OutputForm) -> Option<usize> {
         let barrier = self.needs.iter().position(|(_, needs)| needs.barrier)?;
-        let behind = self.needs.iter().enumerate().skip(barrier + 1);
+        let after = self.needs.iter().enumerate().skip(barrier + 1);
         let must_see = |needs: &Needs| form == OutputForm::Pipe || !needs.surveys_input;
-        behind.filter(|(_, (_, needs))| !needs.surveys.is_empty() && must_see(needs)).map(|(at, _)| at).next()
+        after.filter(|(_, (_, needs))| !needs.surveys.is_empty() && must_see(needs)).map(|(at, _)| at).next()
     }
 
     /// One line for each step towards an output of this form, as printed by `--explain`.
@@ -75,16 +75,16 @@ impl Schedule {
         if self.spool {
             lines.push("copy the input to a temporary file, because it is read more than once".to_owned());
         }
-        let (front, behind) = self.needs.split_at(self.parts_at(form).unwrap_or(self.needs.len()));
+        let (front, after) = self.needs.split_at(self.parts_at(form).unwrap_or(self.needs.len()));
         explain_surveys(front, &mut lines);
         if self.decompresses() {
             lines.push("decompress: COMPRESSED records are replaced with their contents".to_owned());
         }
         explain_passes(front, &mut lines);
-        if let Some((name, _)) = behind.first() {
+        if let Some((name, _)) = after.first() {
             lines.push(format!("write the result to a temporary file, because {name} surveys it"));
-            explain_surveys(behind, &mut lines);
-            explain_passes(behind, &mut lines);
+            explain_surveys(after, &mut lines);
+            explain_passes(after, &mut lines);
         }
         lines.push("write, in file order".to_owned());
         lines

@@ -48,7 +48,7 @@ pub struct Session {
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
     /// Files named in records of the output, made by this pass and earlier ones.
-    pub made: Vec<Made>,
+    pub made: Vec<SideFile>,
     /// True if rewrites see records as stored, with COMPRESSED ones not expanded.
     pub(crate) stored: bool,
     /// True if it is known after a survey that no record stays inside a COMPRESSED one.
@@ -66,7 +66,7 @@ pub struct Session {
 
 /// A file made by a pass, which gets its final path when the output does.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct SideFile {
     /// Its final path.
     pub path: PathBuf,
     /// The file that holds its bytes until then.
@@ -138,7 +138,7 @@ impl Session {
     pub fn made_files(&self) -> Result<HashMap<PathBuf, Bytes>> {
         let mut mapped: Option<(&Arc<File>, Bytes)> = None;
         let mut files = HashMap::new();
-        for Made { path, from, range, .. } in &self.made {
+        for SideFile { path, from, range, .. } in &self.made {
             let bytes = match mapped.take() {
                 Some((last, bytes)) if Arc::ptr_eq(last, from) => bytes,
                 _ => Bytes::map(from)?,

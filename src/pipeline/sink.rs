@@ -20,7 +20,7 @@ const HELD: usize = 1 << 20;
 /// Bad address (errno(3)), the same number on every Linux architecture.
 const EFAULT: i32 = 14;
 
-/// An append-only output that knows its position.
+/// An append-only output that tracks its position.
 pub(crate) struct Sink<'a> {
     inner: Box<dyn Write + 'a>,
     sharing: Option<Sharing<'a>>,

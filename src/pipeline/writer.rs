@@ -376,8 +376,8 @@ impl<'a> Writer<'a> {
 
 /// Warns that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
-    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but knows no event
-    // when it opens a pipe.
+    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but it has no event
+    // yet when it opens a pipe.
     let is_stat = session.feature(Feature::STAT).is_some();
     if !is_stat && session.events.iter().any(|event| !event.attr().sample_id_all()) {
         let what = "events lack sample_id_all: as pipe data, perf from 6.12 on takes all records without a time before \

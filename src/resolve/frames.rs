@@ -31,7 +31,7 @@ impl Frame {
     }
 }
 
-/// The frame at an address of a space, and from when until when it is there.
+/// The frame at an address of a space, and the times for which this result holds.
 fn frame_in(
     facts: &Facts,
     space: Space,
@@ -127,7 +127,7 @@ impl<T: Copy> FrameCache<T> {
         Ok(self.get_during(facts, space, key, place, learn)?.0)
     }
 
-    /// Like [`FrameCache::get`], with the keys for which it is known.
+    /// Like [`FrameCache::get`], with the times for which the value holds.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ pub struct LastChain {
     addresses: Vec<ChainAddress>,
     /// The addresses of the chain before it, kept for their memory.
     before: Vec<ChainAddress>,
-    /// When its frames are at its addresses.
+    /// The times for which its frames are valid.
     during: Range<OrderKey>,
 }
 
@@ -168,8 +168,8 @@ pub struct LastChain {
 pub type ChainAddress = (Option<Space>, (u16, u64));
 
 impl LastChain {
-    /// Takes the addresses of the next chain, innermost first, and its key. Returns how many of its outermost frames are
-    /// those of the last chain.
+    /// Sets the addresses of the next chain, innermost first, and its key. Returns the number of outermost
+    /// frames that it shares with the last chain.
     pub fn next(&mut self, key: OrderKey, chain: impl Iterator<Item = ChainAddress>) -> usize {
         std::mem::swap(&mut self.addresses, &mut self.before);
         self.addresses.clear();

@@ -18,12 +18,12 @@ use crate::{Symbol, Symbols};
 pub struct Stub {
     start: u64,
     end: u64,
-    target: Target,
+    target: StubTarget,
 }
 
 /// The code that a stub jumps to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Target {
+enum StubTarget {
     /// The dynamic linker: the first stub of a table.
     Linker,
     Function(Box<[u8]>),
@@ -35,9 +35,9 @@ impl Stub {
     /// The stub as a symbol; `symbols` are those of the file.
     pub(crate) fn named(self, symbols: &Symbols) -> Symbol {
         let name = match &self.target {
-            Target::Linker => b".plt".to_vec(),
-            Target::Function(name) => [name, &b"@plt"[..]].concat(),
-            Target::Chosen(by) => match symbols.find(*by).filter(|symbol| symbol.start == *by) {
+            StubTarget::Linker => b".plt".to_vec(),
+            StubTarget::Function(name) => [name, &b"@plt"[..]].concat(),
+            StubTarget::Chosen(by) => match symbols.find(*by).filter(|symbol| symbol.start == *by) {
                 Some(symbol) => [&*symbol.name, b"@plt"].concat(),
                 None => format!("*ABS*+{by:#x}@plt").into_bytes(),
             },
@@ -124,7 +124,7 @@ where
     }
 
     /// The targets of all slots, by address.
-    fn targets(&self) -> HashMap<u64, Target> {
+    fn targets(&self) -> HashMap<u64, StubTarget> {
         let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
         let slots = names.into_iter().flat_map(|name| self.slots(name));
         slots.filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?))).collect()
@@ -136,7 +136,7 @@ where
         let Some(table) = self.table(b".plt", 12) else { return Vec::new() };
         let slots = self.targets();
         let at = |place: usize| table.at.wrapping_add(place as u64);
-        let mut stubs = vec![Stub { start: at(0), end: at(20), target: Target::Linker }];
+        let mut stubs = vec![Stub { start: at(0), end: at(20), target: StubTarget::Linker }];
         for place in (20..table.code.len()).step_by(4) {
             let Some(slot) = slot_of_arm(&table.code[place..], at(place)) else { continue };
             let Some(target) = slots.get(&slot).cloned() else { continue };
@@ -159,7 +159,7 @@ where
                 let start = table.at.wrapping_add(header as u64 + number * entry as u64);
                 Some(stub(start, entry, self.target(&slot, names)?))
             });
-        std::iter::once(stub(table.at, header, Target::Linker)).chain(named).collect()
+        std::iter::once(stub(table.at, header, StubTarget::Linker)).chain(named).collect()
     }
 
     /// A table of stubs with entries of this size, unless its section gives 8, 16 or 24. The section of a
@@ -241,15 +241,15 @@ where
         word.map_or(0, u64::from)
     }
 
-    fn target(&self, slot: &Slot, names: &'data Elf::SectionHeader) -> Option<Target> {
+    fn target(&self, slot: &Slot, names: &'data Elf::SectionHeader) -> Option<StubTarget> {
         if slot.symbol == 0 {
-            return (slot.chooser != 0).then_some(Target::Chosen(slot.chooser));
+            return (slot.chooser != 0).then_some(StubTarget::Chosen(slot.chooser));
         }
         let symbol = self.rows::<Elf::Sym>(names).get(slot.symbol as usize)?;
         let strings = self.sections.get(names.sh_link(self.endian) as usize)?;
         let strings = strings.data(self.endian, self.data).ok()?;
         let name = text_at(strings, symbol.st_name(self.endian));
-        (!name.is_empty()).then(|| Target::Function(name.into()))
+        (!name.is_empty()).then(|| StubTarget::Function(name.into()))
     }
 
     /// The stub for the dynamic linker at the beginning of a lazily bound table.
@@ -262,7 +262,7 @@ where
             (EM_AARCH64, [0x5f, 0x24, 0x03, 0xd5, 0xf0, 0x7b, 0xbf, 0xa9, ..]) => 32,
             _ => return None,
         };
-        Some(Stub { start: table.at, end: table.at.saturating_add(size), target: Target::Linker })
+        Some(Stub { start: table.at, end: table.at.saturating_add(size), target: StubTarget::Linker })
     }
 
     /// The address of the slot that a stub jumps through.

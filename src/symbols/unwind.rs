@@ -87,7 +87,7 @@ pub struct Section<'a> {
 
 /// The position of a section.
 #[derive(Clone, Debug)]
-struct Place {
+struct SectionPlace {
     address: u64,
     range: Range<usize>,
 }
@@ -104,10 +104,10 @@ pub struct UnwindTables<B> {
     build_id: Option<BuildId>,
     arch: Option<Arch>,
     is_big_endian: bool,
-    eh_frame: Option<Place>,
-    eh_frame_hdr: Option<Place>,
-    debug_frame: Option<Place>,
-    exidx: Option<Place>,
+    eh_frame: Option<SectionPlace>,
+    eh_frame_hdr: Option<SectionPlace>,
+    debug_frame: Option<SectionPlace>,
+    exidx: Option<SectionPlace>,
     text: u64,
     got: u64,
     segments: Vec<Segment>,
@@ -187,11 +187,12 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
             }
             let bytes = section.data(endian, data).map_err(damaged)?;
             let start = section.sh_offset(endian).into() as usize;
-            *place = Some(Place { address, range: start..start + bytes.len() });
+            *place = Some(SectionPlace { address, range: start..start + bytes.len() });
         }
         // Byte 3 is the encoding of the search table; 0xff means there is none, and .eh_frame is indexed.
-        eh_frame_hdr = eh_frame_hdr
-            .filter(|hdr: &Place| data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff));
+        eh_frame_hdr = eh_frame_hdr.filter(|hdr: &SectionPlace| {
+            data[hdr.range.clone()].get(3).is_some_and(|&encoding| encoding != 0xff)
+        });
         let build_id = build_id::from_elf(data)?;
         let is_big_endian = endian == Endianness::Big;
         Ok(UnwindTables {
@@ -283,7 +284,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
             return false;
         };
         *left -= bytes.len() as u64;
-        self.debug_frame = Some(Place { address: 0, range: 0..bytes.len() });
+        self.debug_frame = Some(SectionPlace { address: 0, range: 0..bytes.len() });
         self.debug = Some(B::from(bytes.into_owned()));
         true
     }
@@ -318,7 +319,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
     }
 }
 
-fn section<'a, B: Deref<Target = [u8]>>(image: &'a B, place: &Place) -> Option<Section<'a>> {
+fn section<'a, B: Deref<Target = [u8]>>(image: &'a B, place: &SectionPlace) -> Option<Section<'a>> {
     Some(Section { address: place.address, bytes: image.get(place.range.clone())? })
 }
 

@@ -82,7 +82,7 @@ pub struct Blocks {
     index: HashTable<u32>,
     /// The lengths of the instructions of all blocks, bytes.
     lengths: Vec<u8>,
-    mappings: Vec<Known>,
+    mappings: Vec<MappingBlocks>,
     mapping_index: HashTable<u32>,
     hasher: RandomState,
     pub(crate) paths: Paths,
@@ -90,7 +90,7 @@ pub struct Blocks {
 
 /// A mapping that has blocks.
 #[derive(Debug)]
-struct Known {
+struct MappingBlocks {
     id: u64,
     start: u64,
     end: u64,
@@ -262,7 +262,7 @@ impl Blocks {
         }
         let at = mappings.len() as u32;
         let end = mapping.start.saturating_add(mapping.bytes.len() as u64);
-        mappings.push(Known { id: mapping.id, start: mapping.start, end });
+        mappings.push(MappingBlocks { id: mapping.id, start: mapping.start, end });
         mapping_index.insert_unique(hash, at, |at| hasher.hash_one(mappings[*at as usize].id));
         at
     }

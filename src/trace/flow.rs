@@ -5,7 +5,7 @@ mod atoms;
 use crate::block::{Blocks, InstructionSet};
 use crate::image::{Image, Space, is_user};
 use crate::kind::Kind;
-use crate::path::{Draft, Key, MOST_STEPS, Way};
+use crate::path::{Draft, MOST_STEPS, PathKey, PathSummary};
 use crate::sink::{Event, Fault, Point, Reason, Sink};
 use crate::step::{BlockId, Step};
 
@@ -370,7 +370,7 @@ impl<I: Image> Flow<I> {
     /// end needs a packet. Returns the number of branches taken; the caller takes the rest step by step.
     #[inline(always)]
     pub(crate) fn take_path<S: Sink>(&mut self, bits: u32, sink: &mut S) -> u32 {
-        let mut key = Key { at: self.at, to: BlockId::NONE, bits };
+        let mut key = PathKey { at: self.at, to: BlockId::NONE, bits };
         if self.at.may_return() && self.has_compressed_returns {
             key.to = self.stack.last();
         }
@@ -385,11 +385,11 @@ impl<I: Image> Flow<I> {
             return false;
         }
         let to = self.find(ip);
-        self.take_path_of(Key { at: self.at, to, bits: 0 }, sink) > 0
+        self.take_path_of(PathKey { at: self.at, to, bits: 0 }, sink) > 0
     }
 
     #[inline(always)]
-    fn take_path_of<S: Sink>(&mut self, key: Key, sink: &mut S) -> u32 {
+    fn take_path_of<S: Sink>(&mut self, key: PathKey, sink: &mut S) -> u32 {
         let way = match self.blocks.paths.find(key) {
             Some(way) => way,
             None => self.make_path(key),
@@ -409,7 +409,7 @@ impl<I: Image> Flow<I> {
     }
 
     #[cold]
-    fn make_path(&mut self, key: Key) -> Way {
+    fn make_path(&mut self, key: PathKey) -> PathSummary {
         self.has_grown = true;
         let count = key.bits.checked_ilog2().unwrap_or(1) as u8;
         let mut draft = Draft::new(key.at);

@@ -52,7 +52,7 @@ impl Path {
 
 /// The part of a path that the walk needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct PathSummary {
     pub(crate) path: PathId,
     pub(crate) end: BlockId,
     /// The number of traced branches.
@@ -68,7 +68,7 @@ pub(crate) struct Way {
 
 /// The key of a path: its first block, and the contents of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
+pub(crate) struct PathKey {
     pub(crate) at: BlockId,
     /// The target of the return that it begins with or of the indirect branch that it ends with; else NONE.
     pub(crate) to: BlockId,
@@ -80,14 +80,22 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Slot {
-    key: Key,
-    way: Way,
+    key: PathKey,
+    way: PathSummary,
 }
 
 impl Slot {
     const EMPTY: Slot = Slot {
-        key: Key { at: BlockId::NONE, to: BlockId::NONE, bits: 0 },
-        way: Way { path: PathId(0), end: BlockId::NONE, bits: 0, free: 0, pops: 0, peak: 0, calls: (0, 0) },
+        key: PathKey { at: BlockId::NONE, to: BlockId::NONE, bits: 0 },
+        way: PathSummary {
+            path: PathId(0),
+            end: BlockId::NONE,
+            bits: 0,
+            free: 0,
+            pops: 0,
+            peak: 0,
+            calls: (0, 0),
+        },
     };
 }
 
@@ -177,21 +185,21 @@ impl Paths {
 
     /// The return addresses of the calls that a path leaves open, and the blocks there.
     #[inline(always)]
-    pub(crate) fn calls(&self, way: &Way) -> &[(u64, BlockId)] {
+    pub(crate) fn calls(&self, way: &PathSummary) -> &[(u64, BlockId)] {
         let (start, len) = way.calls;
         &self.calls[start as usize..][..usize::from(len)]
     }
 
     /// The slot where the search for a key begins.
     #[inline(always)]
-    fn home(&self, key: Key) -> usize {
+    fn home(&self, key: PathKey) -> usize {
         let from = u64::from(key.at.0) << 32 | u64::from(key.bits);
         let hash = (from ^ u64::from(key.to.0).rotate_left(12)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (hash >> 40) as usize & self.slots.len().wrapping_sub(1)
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, key: Key) -> Option<Way> {
+    pub(crate) fn find(&self, key: PathKey) -> Option<PathSummary> {
         let mut at = self.home(key);
         loop {
             let slot = self.slots.get(at)?;
@@ -206,7 +214,7 @@ impl Paths {
     }
 
     /// Adds a path that is not in the cache.
-    pub(crate) fn insert(&mut self, key: Key, draft: &Draft, leaves_kernel: bool) -> Way {
+    pub(crate) fn insert(&mut self, key: PathKey, draft: &Draft, leaves_kernel: bool) -> PathSummary {
         let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));
         let count = taken.clone().count() as u8;
@@ -222,7 +230,7 @@ impl Paths {
             leaves_kernel,
             steps: (self.steps.len() as u32, draft.steps.len() as u8),
         });
-        let way = Way {
+        let way = PathSummary {
             path: id,
             end: draft.end,
             bits: draft.bits,

@@ -28,7 +28,7 @@ pub(crate) enum Position {
 }
 
 /// Reads the packets of a trace one after the other.
-pub(crate) trait Reader {
+pub(crate) trait PositionReader {
     /// The offset of the next packet.
     fn offset(&self) -> u64;
     /// Reads that packet; `None` at the end.
@@ -38,7 +38,7 @@ pub(crate) trait Reader {
 }
 
 /// The addresses in packets. Each is complete when the next one ends its bytes of the trace.
-pub(crate) fn visits(mut reader: impl Reader) -> impl Iterator<Item = Visit> {
+pub(crate) fn visits(mut reader: impl PositionReader) -> impl Iterator<Item = Visit> {
     // The last address, and the offset of its packet.
     let mut last: Option<(Visit, u64)> = None;
     std::iter::from_fn(move || {

@@ -29,11 +29,11 @@ pub(crate) struct Images {
     /// The files made by earlier passes, such as images of JIT code, which get their names only at the end.
     made: HashMap<PathBuf, Bytes>,
     loaded: Vec<OnceLock<Loaded>>,
-    read: Mutex<Read>,
+    read: Mutex<FileCache>,
 }
 
 #[derive(Default)]
-struct Read {
+struct FileCache {
     /// By device and inode: a file may have several names.
     files: HashMap<(u64, u64), Arc<Rules>>,
     /// The expanded size of compressed tables, bytes.

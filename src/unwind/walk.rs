@@ -76,7 +76,7 @@ pub(crate) enum Caller {
 pub(crate) struct Shared {
     pub(crate) images: Images,
     /// The caches of finished batches.
-    found: Mutex<Vec<Found>>,
+    found: Mutex<Vec<WalkCaches>>,
 }
 
 impl Shared {
@@ -88,13 +88,13 @@ impl Shared {
 /// Walks the stacks of a batch.
 pub(crate) struct Walker {
     pub(crate) shared: Arc<Shared>,
-    found: Found,
+    found: WalkCaches,
 }
 
 /// The caches of walks, passed on to later batches.
-struct Found {
+struct WalkCaches {
     lookup: Lookup,
-    known: Known,
+    known: RuleCache,
     context: Context,
 }
 
@@ -103,7 +103,7 @@ impl Walker {
         let found = shared.found.lock().ok().and_then(|mut found| found.pop());
         let found = found.unwrap_or_else(|| {
             let lookup = Lookup::new(shared.images.spaces.clone());
-            Found { lookup, known: Known::default(), context: Context::default() }
+            WalkCaches { lookup, known: RuleCache::default(), context: Context::default() }
         });
         Walker { shared, found }
     }
@@ -129,7 +129,7 @@ impl Walker {
     ) -> End {
         let Walker { shared, found } = self;
         let images = &shared.images;
-        let Found { lookup, known, context } = found;
+        let WalkCaches { lookup, known, context } = found;
         let most = frames.len() + MOST_FRAMES;
         let mut frame = Frame { pc: start, is_next: true };
         loop {
@@ -184,7 +184,7 @@ impl Walker {
         pc: u64,
         lr: u64,
     ) -> Caller {
-        let Found { lookup, known, context } = &mut self.found;
+        let WalkCaches { lookup, known, context } = &mut self.found;
         let hit = lookup.find(space, pc, key);
         let rule = match hit {
             Some(hit) => known.get(&self.shared.images, hit, pc, context),
@@ -350,7 +350,7 @@ fn goes_up(sp: Option<u64>, caller: Option<u64>, frame: Frame) -> bool {
 
 /// A cache of rules, by the block of the file where they apply.
 #[derive(Default)]
-struct Known {
+struct RuleCache {
     /// By the lowest bits of a hash of the block.
     entries: Vec<Entry>,
     misses: usize,
@@ -371,7 +371,7 @@ const BLOCK_BITS: u32 = 4;
 const LEAST_ENTRIES: usize = 1 << 10;
 const MOST_ENTRIES: usize = 1 << 15;
 
-impl Known {
+impl RuleCache {
     /// The rule for the instruction at an address.
     #[inline]
     fn get(&mut self, images: &Images, hit: Hit, at: u64, context: &mut Context) -> &Rule {

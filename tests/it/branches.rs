@@ -148,20 +148,20 @@ fn simulate(program: &Path, base: u64, library: u64, numbers: &mut Numbers) -> V
     branches
 }
 
-struct Made {
+struct TestRecording {
     folder: tempfile::TempDir,
     program: PathBuf,
     recording: PathBuf,
 }
 
 /// A program, and a recording of two processes of it with stacks of `depth` branches.
-fn made(options: &[&str], depth: usize) -> Option<Made> {
+fn made(options: &[&str], depth: usize) -> Option<TestRecording> {
     made_of(options, depth, false, false)
 }
 
 /// Like `made`. With `has_library`, the processes map a library made of the same source, too, `library.so`,
 /// and each stack has branches of both. With `has_chains`, samples have call chains.
-fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) -> Option<Made> {
+fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) -> Option<TestRecording> {
     workloads()?;
     let folder = temp();
     let path = |name: &str| folder.path().join(name);
@@ -243,7 +243,7 @@ fn made_of(options: &[&str], depth: usize, has_library: bool, has_chains: bool) 
         }
     }
     writer.finish().unwrap();
-    Some(Made { folder, program, recording })
+    Some(TestRecording { folder, program, recording })
 }
 
 fn tool(names: &[&str], package: &str) -> Option<PathBuf> {
@@ -271,7 +271,7 @@ fn perf2bolt_makes_the_same_profile_of_the_export_as_of_the_recording() {
     for (options, depth) in
         [(&["-no-pie"][..], 16), (&["-pie"], 16), (&["-pie", "-Wl,-z,noseparate-code"], 31), (&["-pie"], 32)]
     {
-        let Some(Made { folder, program, recording }) = made(options, depth) else { return };
+        let Some(TestRecording { folder, program, recording }) = made(options, depth) else { return };
         let path = |name: &str| folder.path().join(name);
         let preagg = path("perf.preagg");
         let ran =
@@ -298,7 +298,7 @@ fn create_llvm_prof_makes_a_profile_of_the_ranges_and_branches_of_autofdo() {
     for options in [&["-no-pie"][..], &["-pie"], &["-pie", "-Wl,-z,noseparate-code"], &["-no-pie", far]] {
         // Debian's create_llvm_prof reads no newer debug info.
         let options = &[options, &["-gdwarf-4"]].concat();
-        let Some(Made { folder, program, recording }) = made(options, 16) else { return };
+        let Some(TestRecording { folder, program, recording }) = made(options, 16) else { return };
         let path = |name: &str| folder.path().join(name);
         let text = perfx(args!["export", "autofdo", recording, "--binary", program]).done().unwrap().text();
         let elf = symbols::ElfFile::read(&program).unwrap();
@@ -362,7 +362,8 @@ fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
         (&["-no-pie", "-g"], true),
         (&["-pie", "-g"], true),
     ] {
-        let Some(Made { folder, program, recording }) = made_of(options, 16, false, has_chains) else {
+        let Some(TestRecording { folder, program, recording }) = made_of(options, 16, false, has_chains)
+        else {
             return;
         };
         let Some(perf) = perf(if has_chains { "perf-new" } else { "perf" }) else { continue };
@@ -389,7 +390,7 @@ fn llvm_profgen_makes_the_same_profile_of_the_export_as_of_perf_script() {
 
 tiers!(recordings_add_up_in_any_form_on_any_number_of_threads);
 fn recordings_add_up_in_any_form_on_any_number_of_threads(tier: Tier) {
-    let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
+    let Some(TestRecording { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);
     let write = |export: &str, inputs: &[&Path], more: &[&str]| {
         let mut line = args!["export", export, "--binary", program].to_vec();
@@ -426,7 +427,9 @@ fn recordings_add_up_in_any_form_on_any_number_of_threads(tier: Tier) {
 
 tiers!(each_program_and_library_gets_the_profile_that_binary_gives);
 fn each_program_and_library_gets_the_profile_that_binary_gives(tier: Tier) {
-    let Some(Made { folder, program, recording }) = made_of(&["-pie"], 16, true, false) else { return };
+    let Some(TestRecording { folder, program, recording }) = made_of(&["-pie"], 16, true, false) else {
+        return;
+    };
     let path = |name: &str| folder.path().join(name);
     let library = path("library.so");
     let id = |file: &Path| symbols::ElfFile::read(file).unwrap().build_id.unwrap();
@@ -520,7 +523,7 @@ fn call_stacks_of_branch_records_are_not_branches_that_were_taken() {
 
 #[test]
 fn unexportable_data_is_reported() {
-    let Some(Made { folder, program, recording }) = made(&["-pie"], 16) else { return };
+    let Some(TestRecording { folder, program, recording }) = made(&["-pie"], 16) else { return };
     let path = |name: &str| folder.path().join(name);
     fs::copy(Fixture::new("recorded/plain.p61.data").path, path("plain.data")).unwrap();
     fs::rename(recording, path("branches.data")).unwrap();

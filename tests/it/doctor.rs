@@ -16,18 +16,18 @@ use crate::{args, tiers};
 
 /// The doctor's answer: exit code, and for each code the number and the first place.
 #[derive(Debug)]
-struct Said {
+struct DoctorAnswer {
     exit: Option<i32>,
     findings: BTreeMap<String, (bool, u64, Option<String>)>,
 }
 
-impl Said {
+impl DoctorAnswer {
     fn faults(&self) -> Vec<&str> {
         self.findings.iter().filter(|(_, (fault, ..))| *fault).map(|(code, _)| code.as_str()).collect()
     }
 }
 
-fn ask(path: &Path) -> Said {
+fn ask(path: &Path) -> DoctorAnswer {
     let ran = perfx(args!["doctor", "--format", "ndjson", path]);
     let file: Json = serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
     let findings = file["findings"].as_array().unwrap().iter().map(|finding| {
@@ -35,10 +35,10 @@ fn ask(path: &Path) -> Said {
         let place = finding["places"][0]["offset"].as_str().map(str::to_owned);
         (text("code"), (text("severity") == "fault", finding["count"].as_u64().unwrap(), place))
     });
-    Said { exit: ran.code, findings: findings.collect() }
+    DoctorAnswer { exit: ran.code, findings: findings.collect() }
 }
 
-fn ask_bytes(bytes: &[u8]) -> Said {
+fn ask_bytes(bytes: &[u8]) -> DoctorAnswer {
     let folder = temp();
     let path = folder.path().join("in.data");
     fs::write(&path, bytes).unwrap();

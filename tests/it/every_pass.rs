@@ -413,7 +413,7 @@ pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
 pub(crate) const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
 
 /// The result of a command: exit code, output, messages, and files with their bytes.
-type Done = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);
+type RunResult = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);
 
 fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -428,7 +428,7 @@ fn files(folder: &Path, below: &str, found: &mut BTreeMap<String, Vec<u8>>) {
 }
 
 /// Runs a command of the table in an empty folder.
-fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> Done {
+fn done(command: &str, args: &[&str], threads: &str, input: &Path) -> RunResult {
     let folder = temp();
     let other = Fixture::new("recorded/switch.p61.data").path;
     // An index is written beside its recording.

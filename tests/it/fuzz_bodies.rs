@@ -974,13 +974,13 @@ impl CodeImage for OwnBytes<'_> {
 
 /// The text of all events, and its amount.
 #[derive(Default)]
-struct Said {
+struct Transcript {
     hash: u64,
     steps: u64,
     others: u64,
 }
 
-impl Said {
+impl Transcript {
     fn add(&mut self, words: [u64; 4], point: &Point) {
         let point =
             [point.time, point.now, point.offset, point.space.map_or(u64::MAX, |Space(space)| space.into())];
@@ -990,7 +990,7 @@ impl Said {
     }
 }
 
-impl Sink for Said {
+impl Sink for Transcript {
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         let block = &blocks[step.block];
         assert!(step.count <= block.count && (step.to.is_none() || step.count == block.count));
@@ -1026,7 +1026,7 @@ impl Sink for Said {
 }
 
 /// A trace decodes the same however it is cut, and its output is bounded.
-fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Said)) {
+fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Transcript)) {
     let switches: Vec<_> = (0..4)
         .map(|at| Switch {
             time: at << 14,
@@ -1034,10 +1034,10 @@ fn however_cut(bytes: &[u8], mut decode: impl FnMut(&Trace<'_>, u64, &mut Said))
             guest: (at % 2 == 1).then_some(Space(4)),
         })
         .collect();
-    let said: Vec<Said> = [(u64::MAX, usize::MAX), (0, 7), (100, 1)]
+    let said: Vec<Transcript> = [(u64::MAX, usize::MAX), (0, 7), (100, 1)]
         .into_iter()
         .map(|(size, piece)| {
-            let mut said = Said::default();
+            let mut said = Transcript::default();
             decode(&Trace::new(bytes.chunks(piece).collect(), switches.clone()), size, &mut said);
             said
         })

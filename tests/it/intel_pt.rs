@@ -217,7 +217,7 @@ fn inject_makes_the_samples_events_and_errors_of_perf_inject(tier: Tier) {
                 "pieces" => &["b", "i100ile", "cr", "bpwe"],
                 "pebs" => &["b", "o", "oe", "bi7io", "oqi", "og64l3", "i64nsog1s9", "obL3"],
                 "counters" => &["o", "op", "oqi"],
-                // Threads go on on another CPU.
+                // Threads continue on another CPU.
                 "moves" => &["i100igl8", "bi50ig", "L4", "i64nsg3l3e"],
                 // After the data of evt and iflag, perf writes stray bytes: see the test of I.
                 "events" => &["bw", "i10il4w", "by3i", "qbi"],

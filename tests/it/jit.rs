@@ -119,7 +119,7 @@ fn every_form_gets_the_same_images_and_all_promises_are_kept() {
                         let (outcome, _) = kept(&input, &before, &chain, to)
                             .map_err(|why| format!("{form} {example}: {why}"))?
                             .ok_or("it was refused")?;
-                        let paths = |made: &[perfx_pipeline::Made]| -> Vec<PathBuf> {
+                        let paths = |made: &[perfx_pipeline::SideFile]| -> Vec<PathBuf> {
                             made.iter().map(|made| made.path.clone()).collect()
                         };
                         if paths(&outcome.made) != paths(&expected.made) {
@@ -335,9 +335,9 @@ fn only_damaged_parts_of_a_dump_are_lost() {
 }
 
 /// The functions of a dump: time, address, name, and the code or the new address.
-type Told = Vec<(u64, u64, Vec<u8>, Vec<u8>)>;
+type DumpFunctions = Vec<(u64, u64, Vec<u8>, Vec<u8>)>;
 
-fn ours(bytes: &[u8]) -> (Told, Damage) {
+fn ours(bytes: &[u8]) -> (DumpFunctions, Damage) {
     let mut records = Dump::new(bytes).unwrap().records();
     let told = records.by_ref().filter_map(|record| match record.body {
         Body::Load(load) => Some((record.time, load.address, load.name.to_vec(), load.code.to_vec())),
@@ -352,7 +352,7 @@ fn ours(bytes: &[u8]) -> (Told, Damage) {
     (told.collect(), records.damage())
 }
 
-fn theirs(bytes: &[u8]) -> Told {
+fn theirs(bytes: &[u8]) -> DumpFunctions {
     let mut reader = JitDumpReader::new(bytes).unwrap();
     let mut told = Vec::new();
     while let Some(record) = reader.next_record().unwrap() {

@@ -281,7 +281,7 @@ fn in_place_what_is_right_is_not_touched() {
     }
 }
 
-/// An id of 8 bytes with small numbers, added by perf inject, was taken for device and inode.
+/// Regression: an id of 8 bytes with small numbers, added by perf inject, was mistaken for device and inode.
 #[test]
 fn build_ids_in_the_feature_are_recognised_in_mmap2_records() {
     const NAME: &[u8] = b"/tmp/perfx-data/work/burn\0";

@@ -205,7 +205,7 @@ impl Schedule<'_> {
             (found.middle - best.middle).abs() as f64 + (other - rate).abs() * reach > NEAR as f64
         };
         let second = judged.iter().find(|(_, found, other)| is_other(found, *other));
-        let behind = second.map_or(0.0, |second| second.0.max(0.0));
-        (most >= behind + SCORE_MIN).then_some((best, rate))
+        let runner_up = second.map_or(0.0, |second| second.0.max(0.0));
+        (most >= runner_up + SCORE_MIN).then_some((best, rate))
     }
 }

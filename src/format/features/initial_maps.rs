@@ -59,8 +59,8 @@ impl InitialMaps<'_> {
 fn records(mut rest: &[u8], endian: Endian) -> impl Iterator<Item = Record<'_>> {
     std::iter::from_fn(move || {
         let size = endian.u16(rest, 6)?.into();
-        let (bytes, behind) = rest.split_at_checked(size)?;
-        rest = behind;
+        let (bytes, after) = rest.split_at_checked(size)?;
+        rest = after;
         Record::new(bytes, &[], Origin::Synthetic, endian).ok()
     })
 }

@@ -132,7 +132,7 @@ impl Batch {
         self.samples.clone().unwrap_or_else(|| Arc::new(SampleSpan::of_times((self.walk(), &self.layouts))))
     }
 
-    /// Appends `bytes`, as far as they are whole records.
+    /// Appends the whole records in `bytes`.
     pub(super) fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
         self.sparse_index = framed.sparse_index.as_deref().map(Arc::from);

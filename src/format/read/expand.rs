@@ -37,7 +37,7 @@ pub struct Expand<I> {
     endian: Endian,
     streams: BTreeMap<u32, Stream>,
     ready: VecDeque<Batch>,
-    current: Option<Output>,
+    current: Option<BatchOutput>,
     expansion_max: u64,
     salvage: bool,
     chain: Option<Chain>,
@@ -157,7 +157,7 @@ where
 
     /// Works on the current batch until output is ready or the batch is done. Ready output is handed on
     /// before more is expanded.
-    fn expand(&mut self, out: &mut Output) -> Result<()> {
+    fn expand(&mut self, out: &mut BatchOutput) -> Result<()> {
         let batch = out.batch.clone();
         let mut walker = batch.walk();
         walker.seek(out.done);
@@ -312,7 +312,7 @@ where
                         }
                     }
                     if stored.kinds.intersects(Kinds::COMPRESSED) {
-                        self.current = Some(Output::new(stored, self.salvage));
+                        self.current = Some(BatchOutput::new(stored, self.salvage));
                     } else {
                         self.ready.push_back(stored);
                     }
@@ -331,7 +331,7 @@ where
 }
 
 /// The batch being filled.
-struct Output {
+struct BatchOutput {
     batch: Batch,
     /// True to keep records of events and features, although they should not be inside a compressed record.
     salvage: bool,
@@ -349,11 +349,11 @@ struct Output {
     piece: Option<Piece>,
 }
 
-impl Output {
-    fn new(batch: Batch, salvage: bool) -> Output {
+impl BatchOutput {
+    fn new(batch: Batch, salvage: bool) -> BatchOutput {
         let (bytes, origins, opened) = Default::default();
         let (kinds, piece) = (Kinds::NONE, None);
-        Output { batch, salvage, done: 0, bytes, origins, framed: 0, kinds, records: 0, opened, piece }
+        BatchOutput { batch, salvage, done: 0, bytes, origins, framed: 0, kinds, records: 0, opened, piece }
     }
 
     fn empty(&self) -> Batch {

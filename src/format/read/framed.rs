@@ -21,7 +21,7 @@ pub(super) struct Framed {
 }
 
 impl Framed {
-    /// The record at `end` is of a rare kind.
+    /// The record at `end` has a rare kind.
     fn met_rare(&mut self) {
         let position = u32::try_from(self.end).ok();
         match (&mut self.sparse_index, position) {

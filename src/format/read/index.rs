@@ -104,7 +104,7 @@ impl IndexedBatch {
 }
 
 impl Index {
-    /// The index of a recording of which all batches have just been read: see [`Recording::batches`].
+    /// The index of a recording whose batches have just been read, all of them: see [`Recording::batches`].
     ///
     /// # Errors
     ///
@@ -292,9 +292,9 @@ impl Pieces {
     /// The checksum of the file, from those of its batches and that which `other` computes for the other
     /// pieces.
     fn checksum(&self, batches: impl Iterator<Item = u64>, other: impl Fn(&[u8]) -> u64) -> u64 {
-        let behind = self.start.saturating_add(self.records.len());
+        let after = self.start.saturating_add(self.records.len());
         let front = other(self.file.get(..self.start).unwrap_or_default());
-        let end = other(self.file.get(behind..).unwrap_or_default());
+        let end = other(self.file.get(after..).unwrap_or_default());
         let pieces = std::iter::once(front).chain(batches).chain([end]);
         hash(&pieces.flat_map(|piece| ENDIAN.bytes_u64(piece)).collect::<Vec<u8>>())
     }

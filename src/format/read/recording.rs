@@ -160,7 +160,7 @@ impl Recording {
         if Magic::read(&head).is_err() {
             reader.by_ref().take(TEXT_MAX as u64).read_to_end(&mut head).map_err(fail)?;
         }
-        let (text, magic) = Magic::read_behind_text(&head).map_err(|e| e.file(&name))?;
+        let (text, magic) = Magic::read_after_text(&head).map_err(|e| e.file(&name))?;
         if magic.size == PIPE_HEADER_SIZE as u64 && text == 0 {
             let source =
                 Source::Reader { reader, pending: Vec::new(), offset: PIPE_HEADER_SIZE as u64, temp_files };
@@ -318,7 +318,7 @@ impl Recording {
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
         let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
-        let (text, magic) = Magic::read_behind_text(&bytes).map_err(|e| e.file(&name))?;
+        let (text, magic) = Magic::read_after_text(&bytes).map_err(|e| e.file(&name))?;
         let file = Arc::new(file);
         if magic.size == PIPE_HEADER_SIZE as u64 {
             let start = text + PIPE_HEADER_SIZE;
@@ -500,7 +500,7 @@ impl Recording {
         }
     }
 
-    /// All batches, stream after stream, as they are stored. If the recording is not mapped, this works once.
+    /// All batches as stored, stream after stream. If the recording is not mapped, this works once.
     pub fn batches(&mut self) -> Batches {
         let layouts = Arc::new(Layouts::new(&self.events));
         let rereadable = self.is_rereadable();

@@ -477,9 +477,9 @@ impl Sorter {
         }
         let (until, mut end, mut last) = (until.min(self.level), start, ready.key);
         let is_next = |entry: &&SortEntry| {
-            let behind = end - start;
+            let after = end - start;
             let is_there = entry.chunk == number && entry.at as usize == end && entry.key <= until;
-            if !is_there || behind >= most {
+            if !is_there || after >= most {
                 return false;
             }
             let frame = Frame::read(&chunk.bytes, end, self.endian).ok().flatten();
@@ -596,10 +596,10 @@ mod tests {
                 let record = walker.next_record().unwrap().unwrap();
                 prepared.push(&record, *time).unwrap();
             }
-            let behind = batches[number + 1..].iter().map(|times| earliest(times)).min();
+            let after = batches[number + 1..].iter().map(|times| earliest(times)).min();
             let next = batches[number + 1..].iter().flatten().flatten().next();
             sorter
-                .take(prepared.done(), next.copied().unwrap_or(u64::MAX), behind.unwrap_or(u64::MAX))
+                .take(prepared.done(), next.copied().unwrap_or(u64::MAX), after.unwrap_or(u64::MAX))
                 .unwrap();
             while let Some(ready) = sorter.peek() {
                 out.push(sorter.record(&ready).unwrap().u64(8).unwrap());
@@ -630,7 +630,7 @@ mod tests {
             }
             samples.map(|samples| (samples.bytes.len() / 16, samples.last))
         };
-        // Limited by a time; by a size, of which one byte is enough for a sample; by a record that was stored
+        // Limited by a time; by a size, where one byte is enough for a sample; by a record that was stored
         // earlier.
         assert_eq!(next(3, usize::MAX), Some((1, 3)));
         assert_eq!(next(u64::MAX, 17), Some((2, 4)));

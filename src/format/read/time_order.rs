@@ -15,7 +15,7 @@ use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, R
 ///
 /// Records with equal times keep the order of the file. Records without a time are placed where perf handles
 /// them: after all records that perf has sorted by then, before all later ones. FINISHED_ROUND records, which
-/// only tell perf how far it may sort, are left out.
+/// only limit perf's sorting, are left out.
 ///
 /// ```
 /// use perfx_format::read::Recording;
@@ -33,7 +33,7 @@ use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, R
 pub struct TimeOrder {
     batches: Box<dyn Iterator<Item = Result<Batch>> + Send>,
     /// For each later batch, the first time and the earliest time after it.
-    behind: VecDeque<(u64, u64)>,
+    after: VecDeque<(u64, u64)>,
     sorter: Sorter,
     /// The record that was returned last.
     current: Option<Ready>,
@@ -85,12 +85,12 @@ impl TimeOrder {
         let seen: Vec<(u64, u64)> = survey.filter_map(Result::ok).map(|batch| times(&batch)).collect();
         let mut next = u64::MAX;
         let first = seen.iter().rev().map(|&(first, _)| {
-            let behind = next;
+            let after = next;
             next = if first == u64::MAX { next } else { first };
-            behind
+            after
         });
         let first: Vec<u64> = first.collect();
-        let behind =
+        let after =
             first.into_iter().rev().zip(watermarks(seen.iter().map(|&(_, earliest)| earliest))).collect();
         let earliest = seen.iter().map(|&(_, earliest)| earliest).min().filter(|&time| time != u64::MAX);
         let flushed_until = earliest.map_or(u64::MAX, |earliest| earliest - 1);
@@ -99,7 +99,7 @@ impl TimeOrder {
         TimeOrder {
             sorter: Sorter::new(endian, flushed_until, keeps_place, temp_files),
             batches: Box::new(batches),
-            behind,
+            after,
             current: None,
             endian,
             layouts: Arc::new(Layouts::new(events)),
@@ -214,7 +214,7 @@ impl TimeOrder {
         self.errors.extend(batch.faults());
         // Pipe data may name its events among the records.
         self.layouts = batch.layouts.clone();
-        let (next, watermark) = self.behind.pop_front().unwrap_or((u64::MAX, u64::MAX));
+        let (next, watermark) = self.after.pop_front().unwrap_or((u64::MAX, u64::MAX));
         self.sorter.take(prepared.done(), next, watermark)
     }
 }

@@ -56,8 +56,8 @@ impl<'r> AuxtraceError<'r> {
         let number = |at: usize| record.u32(HEADER_SIZE + 4 * at);
         let is_of_trace = record.kind() == RecordType::AUXTRACE_ERROR && number(0) == Some(OF_TRACES);
         let has_time = number(5)? != 0;
-        let (time, behind) = if has_time { (record.u64(40)?, MESSAGE_START) } else { (0, 40) };
-        let message = std::str::from_utf8(until_nul(record.bytes().get(behind..)?)).unwrap_or_default();
+        let (time, after) = if has_time { (record.u64(40)?, MESSAGE_START) } else { (0, 40) };
+        let message = std::str::from_utf8(until_nul(record.bytes().get(after..)?)).unwrap_or_default();
         let (code, cpu, pid, tid, ip) = (number(1)?, number(2)?, number(3)?, number(4)?, record.u64(32)?);
         let at = MESSAGE_START + MESSAGE;
         let guest = (number(5)? >= WITH_GUEST).then(|| record.u32(at).zip(record.u32(at + 4))).flatten();

@@ -34,7 +34,7 @@ pub struct TraceUnit {
     /// Its id in frames: 0x01 to 0x6f. Newer kernels report it in AUX_OUTPUT_HW_ID instead; then bit 31 is
     /// set.
     pub trace_id: u64,
-    /// Its timestamps are of the virtual counter, which TIME_CONV converts.
+    /// Its timestamps come from the virtual counter, which TIME_CONV converts.
     pub has_virtual_times: bool,
     /// The kind of unit, with its registers.
     pub kind: TraceUnitKind,

@@ -49,7 +49,7 @@ impl HeaderRecord {
     ///
     /// # Errors
     ///
-    /// The record is of one of these kinds, but too short for its fields.
+    /// The record has one of these kinds, but is too short for its fields.
     pub fn read(record: &Record<'_>) -> Result<Option<HeaderRecord>> {
         Ok(Some(match record.kind() {
             RecordType::HEADER_ATTR => {

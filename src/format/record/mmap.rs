@@ -340,9 +340,9 @@ pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapB
     if !(1..=20).contains(&size) || union[1..4] != [0; 3] {
         return Some(MmapBuildId::Wrong);
     }
-    let (id, behind) = union[4..].split_at(size);
+    let (id, after) = union[4..].split_at(size);
     let inode = record.u32(44)? < 1 << 20 && record.u64(48)? != 0 && record.u64(56)? < 1 << 32;
-    let looks_so = !inode && behind.iter().all(|&b| b == 0);
+    let looks_so = !inode && after.iter().all(|&b| b == 0);
     Some(if layouts.may_map_build_ids(record) || looks_so {
         MmapBuildId::BuildId(id)
     } else {

@@ -58,7 +58,7 @@ impl PtInfo {
         AuxtraceInfo::INTEL_PT.describes(record)?;
         let word = |number: usize| record.u64(PRIVATE + 8 * number);
         let later = |number: usize| word(number).unwrap_or(0);
-        let behind_filters = || match usize::try_from(word(16)?).ok()? {
+        let after_filters = || match usize::try_from(word(16)?).ok()? {
             0 => word(17),
             len if len < record.bytes().len() => word(17 + len / 8 + 1),
             _ => None,
@@ -77,7 +77,7 @@ impl PtInfo {
             mtc_freq_bits: later(11),
             tsc_per_ctc: ratio(12).zip(ratio(13)),
             max_non_turbo_ratio: ratio(15).unwrap_or(0),
-            has_event_trace: behind_filters().is_some_and(|word| word != 0),
+            has_event_trace: after_filters().is_some_and(|word| word != 0),
         })
     }
 

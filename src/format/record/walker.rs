@@ -217,8 +217,8 @@ impl<'a> Walker<'a> {
     /// Jumps to the next record that is not of a common kind; false if there is none.
     fn leap(&mut self) -> bool {
         let sparse_index = self.sparse_index.unwrap_or_default();
-        let behind = sparse_index.partition_point(|&position| (position as usize) < self.at);
-        self.at = sparse_index.get(behind).map_or(self.bytes.len(), |&position| position as usize);
+        let after = sparse_index.partition_point(|&position| (position as usize) < self.at);
+        self.at = sparse_index.get(after).map_or(self.bytes.len(), |&position| position as usize);
         self.at < self.bytes.len()
     }
 

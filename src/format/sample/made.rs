@@ -134,7 +134,7 @@ impl NewSample<'_> {
             false => self.weight,
         };
         let (abi, values) = self.registers.unwrap_or((registers::ABI_NONE, &[]));
-        let behind = [
+        let after = [
             (st::REGS_USER, registers::ABI_NONE, &[][..]),
             (st::STACK_USER, 0, &[]),
             (st::WEIGHT | st::WEIGHT_STRUCT, weight, &[]),
@@ -147,7 +147,7 @@ impl NewSample<'_> {
             (st::CODE_PAGE_SIZE, 0, &[]),
             (st::AUX, 0, &[]),
         ];
-        for (_, word, list) in behind.into_iter().filter(|(bits, ..)| has(*bits)) {
+        for (_, word, list) in after.into_iter().filter(|(bits, ..)| has(*bits)) {
             put(word);
             list.iter().for_each(|word| put(*word));
         }
@@ -215,11 +215,11 @@ mod tests {
             assert_eq!((sample.cgroup, sample.aux), (Some(0), Some(&[][..])));
             attr.sample_type |= 1 << 40;
             assert_eq!(new.build(&attr, endian), None);
-            let mut behind = vec![1, 2, 3];
-            assert_eq!((new.write(&attr, endian, &mut behind), &behind[..]), (None, &[1, 2, 3][..]));
+            let mut after = vec![1, 2, 3];
+            assert_eq!((new.write(&attr, endian, &mut after), &after[..]), (None, &[1, 2, 3][..]));
             attr.sample_type &= !(1 << 40);
-            new.write(&attr, endian, &mut behind).unwrap();
-            assert_eq!(behind[3..], bytes);
+            new.write(&attr, endian, &mut after).unwrap();
+            assert_eq!(after[3..], bytes);
         }
     }
 }

@@ -46,13 +46,13 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
 }
 
 /// The destination of the steps: a file, or a test's model of one.
-trait Target {
+trait WriteTarget {
     /// Returns when the bytes are on disk.
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
     fn shorten(&self, len: u64) -> std::io::Result<()>;
 }
 
-impl Target for File {
+impl WriteTarget for File {
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
         self.write_all_at(bytes, offset)?;
         self.sync_data()
@@ -72,7 +72,7 @@ struct Before {
 }
 
 /// Carries out all steps, or undoes them. If undoing fails, the error describes the state of the file.
-fn carry_out(file: &impl Target, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
+fn carry_out(file: &impl WriteTarget, steps: &[(u64, Vec<u8>); 4], before: &Before) -> Result<()> {
     for (number, (offset, bytes)) in steps.iter().enumerate() {
         let Err(error) = file.write(bytes, *offset) else { continue };
         let (_, with_journal) = &steps[1];
@@ -242,7 +242,7 @@ mod tests {
         recovers: bool,
     }
 
-    impl Target for Failing {
+    impl WriteTarget for Failing {
         fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
             let failed = self.writes.get() == 0;
             if !failed || self.recovers {

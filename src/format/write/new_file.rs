@@ -17,7 +17,7 @@ pub struct NewFile(Unnamed);
 
 #[derive(Debug)]
 enum Unnamed {
-    /// A file without any name, of which nothing remains however the process ends.
+    /// A file without any name, which disappears however the process ends.
     Nameless(File),
     /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than
     /// Linux.

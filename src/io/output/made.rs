@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use perfx_format::write::{folder, plain};
-use perfx_pipeline::{Cached, Job, Made, Outcome, OutputForm};
+use perfx_pipeline::{Cached, Job, Outcome, OutputForm, SideFile};
 
 use crate::io::output::names::{OutputPath, Outputs, there, with_folders};
 use crate::io::output::place::Existing;
@@ -38,7 +38,11 @@ pub(crate) fn write(
 /// Gives files that passes have made their names: all of them, or none. An existing file with the same
 /// content stays, and so does whatever is not a regular file. Then does what must come last; if that fails, they lose
 /// their names again.
-pub(crate) fn put_made(made: &[Made], existing: Existing, last: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn put_made(
+    made: &[SideFile],
+    existing: Existing,
+    last: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let mut new = Vec::new();
     for file in made {
         let name = || file.path.display().to_string();
@@ -67,7 +71,7 @@ pub(crate) fn put_made(made: &[Made], existing: Existing, last: impl FnOnce() ->
 
 /// Puts a file that was made into the build-id cache that it names, as perf buildid-cache does; an entry that is
 /// there stays.
-fn put_cached(made: &Made) -> Result<()> {
+fn put_cached(made: &SideFile) -> Result<()> {
     let Some(Cached { cache, build_id }) = &made.cached else { return Ok(()) };
     let (first, rest) = build_id.split_at(2);
     let link = cache.join(".build-id").join(first).join(rest);
@@ -93,12 +97,12 @@ fn put_cached(made: &Made) -> Result<()> {
 }
 
 /// The content of a file that was made.
-fn content(made: &Made) -> impl Read + '_ {
+fn content(made: &SideFile) -> impl Read + '_ {
     ReadAt::new(&made.from, made.range.start).take(made.range.end - made.range.start)
 }
 
 /// True if the existing file of that name has the same content.
-fn has_content(made: &Made) -> io::Result<bool> {
+fn has_content(made: &SideFile) -> io::Result<bool> {
     let there = made.path.symlink_metadata()?;
     let may_be = there.is_file() && there.len() == made.range.end - made.range.start;
     Ok(may_be && sparse::is_same(&mut File::open(&made.path)?, &mut content(made))?)

@@ -89,14 +89,14 @@ impl AuxBuffer {
 pub(crate) struct AuxTally {
     tracers: BTreeSet<AuxtraceInfo>,
     /// The contents of each buffer, by CPU and tid.
-    buffers: BTreeMap<(u32, u32), Held>,
+    buffers: BTreeMap<(u32, u32), BufferCount>,
     /// The time span of the AUX records.
     times: Span,
 }
 
 /// The contents of the AUXTRACE records of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct BufferCount {
     records: u64,
     bytes: u64,
     /// The number of PSB packets, if the AUX data is from Intel PT.
@@ -133,8 +133,11 @@ impl AuxTally {
             RecordType::AUXTRACE => {
                 let Some(Auxtrace { cpu, tid, .. }) = Auxtrace::of(record) else { return };
                 let payload = record.payload();
-                let held =
-                    Held { records: 1, bytes: payload.len() as u64, psb: psbs(payload).count() as u64 };
+                let held = BufferCount {
+                    records: 1,
+                    bytes: payload.len() as u64,
+                    psb: psbs(payload).count() as u64,
+                };
                 self.add((cpu, tid), held);
             }
             _ => {}
@@ -142,7 +145,7 @@ impl AuxTally {
     }
 
     /// Adds to the counts of a buffer. Buffers beyond the limit are counted together, without CPU and thread.
-    fn add(&mut self, buffer: (u32, u32), held: Held) {
+    fn add(&mut self, buffer: (u32, u32), held: BufferCount) {
         let known = self.buffers.contains_key(&buffer) || self.buffers.len() < BUFFERS_MAX;
         let buffer = if known { buffer } else { (Auxtrace::ANY, Auxtrace::ANY) };
         let sum = self.buffers.entry(buffer).or_default();
@@ -166,7 +169,7 @@ impl AuxTally {
         };
         let has_psb = self.tracers.contains(&AuxtraceInfo::INTEL_PT);
         let any = |number: u32| Some(number).filter(|&number| number != Auxtrace::ANY);
-        let buffer = |(&(cpu, tid), held): (&(u32, u32), &Held)| AuxBuffer {
+        let buffer = |(&(cpu, tid), held): (&(u32, u32), &BufferCount)| AuxBuffer {
             cpu: any(cpu),
             tid: any(tid),
             records: held.records,

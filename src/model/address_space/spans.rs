@@ -205,7 +205,7 @@ impl AddressSpaces {
         Visit { span: span as u32, map: entered.maps, child: children.of(span).start as u32 }
     }
 
-    /// The mapping at an address of a space at a time, and the range of times for which this is the answer.
+    /// The mapping at an address of a space at a time, and the times for which this result holds.
     pub fn find(&self, space: Space, address: u64, at: OrderKey) -> (Option<Hit>, Range<OrderKey>) {
         let Some(spans) = self.spans_of(space.key()) else {
             return (None, OrderKey::ALL);

@@ -37,7 +37,7 @@ impl<I: Image> Decoder<I> {
         self.flow.reset(64, None, unit.time);
         self.flow.synchronize();
         self.flow.point.time = unit.time;
-        let mut reader = Reader {
+        let mut reader = UnitReader {
             flow: &mut self.flow,
             config,
             sink,
@@ -47,7 +47,7 @@ impl<I: Image> Decoder<I> {
             is_lost: true,
             is_a64: true,
             waiting: Waiting::None,
-            held: Held::default(),
+            held: Delayed::default(),
             sync: Sync::None,
         };
         reader.read(trace, unit);
@@ -76,7 +76,7 @@ enum Waiting {
 
 /// Changes that take effect after the next address.
 #[derive(Clone, Copy, Default, Debug)]
-struct Held {
+struct Delayed {
     context: Option<Context>,
     time: Option<u64>,
     /// The timestamp came after the context.
@@ -96,7 +96,7 @@ enum Sync {
 }
 
 /// The state between two packets of a unit.
-struct Reader<'a, I, S> {
+struct UnitReader<'a, I, S> {
     flow: &'a mut Flow<I>,
     config: &'a Config,
     sink: &'a mut S,
@@ -109,11 +109,11 @@ struct Reader<'a, I, S> {
     /// False if the processor executes T32 or A32 instructions.
     is_a64: bool,
     waiting: Waiting,
-    held: Held,
+    held: Delayed,
     sync: Sync,
 }
 
-impl<I: Image, S: Sink> Reader<'_, I, S> {
+impl<I: Image, S: Sink> UnitReader<'_, I, S> {
     fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
         let mut packets = Packets::new(trace, self.config, unit.start);
         let mut is_last = false;
@@ -320,7 +320,8 @@ impl<I: Image, S: Sink> Reader<'_, I, S> {
                 self.settle();
             }
             Element::Timestamp(now) => {
-                self.held = Held { time: Some(now), is_time_later: self.held.context.is_some(), ..self.held };
+                self.held =
+                    Delayed { time: Some(now), is_time_later: self.held.context.is_some(), ..self.held };
                 self.settle();
             }
             Element::Source(address) => self.source(address),

@@ -4,7 +4,7 @@ use super::Config;
 use super::packet::{Packet, Packets, find_sync, space};
 use crate::bytes::Trace;
 use crate::image::Space;
-use crate::visit::{self, Position, Reader, Visit};
+use crate::visit::{self, Position, PositionReader, Visit};
 
 /// The addresses of AArch64 code in the packets of a trace, from its first A-Sync packet on.
 ///
@@ -25,7 +25,7 @@ struct Visits<'a, 't> {
     now: u64,
 }
 
-impl Reader for Visits<'_, '_> {
+impl PositionReader for Visits<'_, '_> {
     fn offset(&self) -> u64 {
         self.packets.offset()
     }

@@ -48,7 +48,7 @@ impl<I: Image> Decoder<I> {
         let is_in_guest = past.schedule.is_in_guest;
         self.flow.reset(64, past.schedule.space(), past.clock.now);
         self.flow.point.time = past.clock.flow;
-        let mut reader = Reader {
+        let mut reader = UnitReader {
             flow: &mut self.flow,
             config: &self.config,
             sink,
@@ -112,7 +112,7 @@ struct Transaction {
 }
 
 /// The state between two packets of a unit.
-struct Reader<'a, I, S> {
+struct UnitReader<'a, I, S> {
     flow: &'a mut Flow<I>,
     config: &'a Config,
     sink: &'a mut S,
@@ -163,7 +163,7 @@ struct Interrupted {
     control: Option<Control>,
 }
 
-impl<I: Image, S: Sink> Reader<'_, I, S> {
+impl<I: Image, S: Sink> UnitReader<'_, I, S> {
     fn read(&mut self, trace: &Trace<'_>, unit: &Unit) {
         let mut packets = Packets::new(trace, unit.start, self.config.errata);
         loop {

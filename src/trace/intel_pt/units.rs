@@ -152,6 +152,12 @@ pub(super) fn after_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) 
 /// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first PSB, that is, before
 /// the first unit's `start`, cannot be decoded; without a PSB there is no unit.
 ///
+/// ```text
+/// trace    ┄┄┄┄┄┄┄┄┄┄│PSB+ packets │PSB+ packets │PSB+ packets ┄┄┄│
+/// unit              start of unit 0              start of unit 1  end
+/// state              none           ─────────────► time, space, flag (`Past`), from packets alone
+/// ```
+///
 /// This reads all packets to follow the time, at about 1 GB/s, but walks no code; with [`u64::MAX`] there is
 /// one unit, and nothing is read. The result of [`Decoder::decode`] for all units of a trace, in order, does
 /// not depend on `size`.

@@ -5,7 +5,7 @@ use super::packet::{PSB, Packet, Packets};
 use super::units::{Past, after_damage, valid};
 use crate::bytes::Trace;
 use crate::image::Space;
-use crate::visit::{self, Position, Reader, Visit};
+use crate::visit::{self, Position, PositionReader, Visit};
 
 /// The addresses in the packets of a trace, from its first sync point on.
 ///
@@ -37,7 +37,7 @@ impl Visits<'_, '_> {
     }
 }
 
-impl Reader for Visits<'_, '_> {
+impl PositionReader for Visits<'_, '_> {
     fn offset(&self) -> u64 {
         self.packets.offset()
     }

@@ -3,12 +3,12 @@
 use super::super::Walk;
 use super::super::packet::{Packet, Packets};
 use super::super::units::{Unit, after_damage, valid};
-use super::{Bound, Flag, Interrupted, Reader};
+use super::{Bound, Flag, Interrupted, UnitReader};
 use crate::bytes::Trace;
 use crate::image::Image;
 use crate::sink::{Event, Fault, Reason, Sink};
 
-impl<I: Image, S: Sink> Reader<'_, I, S> {
+impl<I: Image, S: Sink> UnitReader<'_, I, S> {
     pub(super) fn read_addresses(&mut self, trace: &Trace<'_>, unit: &Unit) {
         let mut packets = Packets::new(trace, unit.start, self.config.errata);
         loop {
