@@ -240,7 +240,7 @@ impl Program {
 /// Puts a command's own options under a heading of their own.
 fn with_heading(arg: Arg) -> Arg {
     let shared = arg.is_positional() || arg.is_hide_set() || arg.get_id() == "threads";
-    if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("What to do") }
+    if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("Command options") }
 }
 
 /// Text of a help, in which each paragraph is one line: clap breaks it at the width of the terminal. Lines that begin
