@@ -353,7 +353,7 @@ fn an_invalid_pack_leaves_nothing_behind() {
             "b is not in the manifest",
             &[(FILE, "perf.data", ""), (FILE, "a", "x"), (FILE, "b", "x"), manifest],
         ),
-        ("behind manifest.json", &[(FILE, "perf.data", ""), (FILE, "a", "x"), manifest, (FILE, "b", "x")]),
+        ("after manifest.json", &[(FILE, "perf.data", ""), (FILE, "a", "x"), manifest, (FILE, "b", "x")]),
         ("`../a` is not a path inside", &[(FILE, "../a", "x")]),
         ("`/tmp/a` is not a path inside", &[(FILE, "/tmp/a", "x")]),
         ("`b/../../a` is not a path inside", &[(FILE, "b/../../a", "x")]),
