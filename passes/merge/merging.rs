@@ -233,13 +233,12 @@ impl Rewrite for Merging {
         if !self.prescanned {
             self.switches.look_at(&record, out.layouts());
         }
-        if !self.begun && !Kinds::HEADER.contains(record.kind()) {
-            if !record.kind().is_kernel() || out.layouts().time(&record).is_some() {
-                if record.kind() != RecordType::FINISHED_INIT {
-                    self.begun_at = Some((record.kind(), record.origin()));
-                }
-                self.start(out)?;
+        let is_first = !self.begun && !Kinds::HEADER.contains(record.kind());
+        if is_first && (!record.kind().is_kernel() || out.layouts().time(&record).is_some()) {
+            if record.kind() != RecordType::FINISHED_INIT {
+                self.begun_at = Some((record.kind(), record.origin()));
             }
+            self.start(out)?;
         }
         if record.kind() == RecordType::FINISHED_ROUND {
             // No older records may follow, and the host's switches are known up to there.

@@ -112,7 +112,11 @@ pub fn visit<V: Visit>(
 }
 
 /// Calls `work` for each batch, those of the head first, then `join` in the order of the file. Returns the bytes of
-/// the records behind the head, decompressed.
+/// the records after the head, decompressed.
+///
+/// # Errors
+///
+/// The recording can't be read, or `work` or `join` failed.
 pub fn each_batch<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,

@@ -108,7 +108,8 @@ impl OutputPath {
         };
         match named {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let outputs = Outputs::new(&folder(&self.path).to_owned(), vec![self])?;
+                let folder = folder(&self.path).to_owned();
+                let outputs = Outputs::new(&folder, vec![self])?;
                 outputs.put(0, new)?;
                 outputs.commit()
             }
