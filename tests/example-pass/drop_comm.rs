@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use perfx_format::read::Recording;
-use perfx_format::{Kinds, Layouts, Record, RecordType};
-use perfx_model::address_space::moment;
+use perfx_format::{Kinds, Layouts, OrderKey, Record, RecordType};
 use perfx_model::guests::Guests;
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_passes::{PassCommand, PassOptions};
@@ -108,7 +107,7 @@ impl Rewrite for DropSamples {
         let layout = layouts.layout_of(&record);
         let has_name = layout.and_then(|layout| layout.pid_tid(&record)).is_some_and(|(pid, tid)| {
             let machine = threads.guests.machine(&record, layouts, Some(pid));
-            let name = threads.tasks.name(machine, tid, moment(&record, layout, layouts));
+            let name = threads.tasks.name(machine, tid, OrderKey::of(&record, layout, layouts));
             threads.names.iter().any(|dropped| *dropped.as_bytes() == *name)
         });
         if has_name {
