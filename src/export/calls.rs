@@ -14,14 +14,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_filter::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
-use perfx_format::read::{Batch, Recording};
+use perfx_format::read::Recording;
 use perfx_pipeline::{Context as _, Level, Report, Result};
 use perfx_resolve::{Facts, IdOptions, Search, dwarf_files};
-use perfx_samples::{Losses, Select, each_batch};
+use perfx_samples::{Select, visit};
 
+use self::branch::Part;
 use self::follow::{Follower, Out};
 use self::functions::Functions;
 use self::read::Reader;
+use crate::chains::Resolver;
 use crate::stacks::{Grouping, Stacks};
 
 /// What is selected of the calls.
@@ -58,18 +60,16 @@ impl Stacks {
         let search = Search { facts, features: &features, endian, ids, inlined: false };
         let (files, out) = (dwarf_files(), Out::new(event as u32, grouping, chosen.times));
         let mut follower = Follower::new(Functions::new(search, &files), out)?;
-        let mut losses = Losses::default();
-        let work = |batch: &Batch| {
-            let is_selected = selected.as_ref().map(Select::on_thread);
-            Reader::new(facts, grouping, event, is_selected).read(batch)
+        let new = || {
+            let (is_selected, resolver) =
+                (selected.as_ref().map(Select::on_thread), Resolver::new(facts, true));
+            Reader { facts, grouping, event, is_selected, resolver, part: Part::default() }
         };
         let is_decoded = decoded.is_some();
         let mut decoded = decoded;
         let records = decoded.as_mut().unwrap_or(recording);
-        let bytes = each_batch(records, threads, report, work, |_, part| {
-            losses += part.losses;
-            follower.join(part)
-        })?;
+        let all = None::<&SelectedSamples>;
+        let (losses, bytes) = visit(records, (facts, all), threads, report, new, &mut follower)?;
         losses.say("not followed", report);
         let mut stacks = follower.finish()?;
         stacks.bytes = bytes;

@@ -237,23 +237,22 @@ impl<'f> Resolver<'f> {
         Ok(())
     }
 
-    /// Resolves the user part of a chain; returns its stack.
-    pub(crate) fn user_part(
+    /// Resolves the user part of chains, if a record is one.
+    pub(crate) fn user_part<T>(
         &mut self,
         record: &Record<'_>,
-        user: CallchainDeferred<'_>,
         layouts: &Layouts,
-    ) -> Result<Option<UserPart>> {
-        let Some(sample) = SampleView::of(record, layouts) else { return Ok(None) };
-        let Some((_, tid)) = sample.task() else { return Ok(None) };
-        let at = At::of(sample);
+    ) -> Result<Option<Deferred<T>>> {
+        let sample = CallchainDeferred::of(record).zip(SampleView::of(record, layouts));
+        let task = sample.and_then(|(_, sample)| sample.task());
+        let Some(((user, sample), (_, tid))) = sample.zip(task) else { return Ok(None) };
         self.chain.clear();
         for (mode, address) in frames(user.ips, USER) {
-            let frame = self.frame(at, mode, address)?;
+            let frame = self.frame(At::of(sample), mode, address)?;
             self.chain.push(frame);
         }
         let stack = self.stack()?;
-        Ok(Some(UserPart { tid, cookie: user.cookie, stack }))
+        Ok(Some(Deferred::User(UserPart { tid, cookie: user.cookie, stack })))
     }
 
     /// The frame of an address.

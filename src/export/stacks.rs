@@ -12,7 +12,6 @@ use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::Recording;
-use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::siblings::CountedAs;
 use perfx_format::{Kinds, Layouts, Record, RecordType, Time, named_pid};
 use perfx_model::address_space::Machine;
@@ -263,10 +262,7 @@ impl<'f> Visit for Worker<'f> {
     const OTHERS: Kinds = Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]);
 
     fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        if let Some(deferred) = CallchainDeferred::of(record) {
-            let user = self.resolver.user_part(record, deferred, layouts)?;
-            self.part.deferred.extend(user.map(Deferred::User));
-        }
+        self.part.deferred.extend(self.resolver.user_part(record, layouts)?);
         Ok(())
     }
 

@@ -56,3 +56,19 @@ impl OrderKey {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_no_time_is_no_time_and_takes_no_room() {
+        assert_eq!(
+            [0, 1, u64::MAX - 1, u64::MAX].map(|ns| Time::from_ns(ns).map(Time::ns)),
+            [Some(0), Some(1), Some(u64::MAX - 1), None]
+        );
+        assert_eq!([0, 1, u64::MAX].map(|ns| Time::recorded(ns).map(Time::ns)), [None, Some(1), None]);
+        assert!(Time::from_ns(1) < Time::from_ns(2));
+        assert_eq!(size_of::<Option<Time>>(), 8);
+    }
+}

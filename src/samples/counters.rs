@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use perfx_format::sample::{Count, Read};
+use perfx_format::sample::Read;
 use perfx_format::sample_type;
 use perfx_resolve::Facts;
 
@@ -14,11 +14,13 @@ use crate::sample::SampleView;
 #[derive(Debug)]
 pub struct Counters<'f> {
     facts: &'f Facts,
-    /// The last value of each.
-    last: HashMap<(u64, u32), u64>,
+    ends: CounterEnds,
     /// Samples and counters that are not counted.
     pub losses: Losses,
 }
+
+/// The last value of each counter. The key is its id, plus the thread if the event is inherited.
+pub type CounterEnds = HashMap<(u64, u32), u64>;
 
 /// The first value of a counter in a batch.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +31,17 @@ pub struct First {
 
 /// The last value of each counter in the batches so far.
 #[derive(Debug, Default)]
-pub struct Before(pub(crate) HashMap<(u64, u32), u64>);
+pub struct Before(CounterEnds);
 
 /// What samples count for whose weights are known when the batches before theirs are.
 pub type Late<T> = Vec<(T, First)>;
 
 impl Before {
+    /// Adds the counters of the next batch.
+    pub fn add(&mut self, ends: CounterEnds) {
+        self.0.extend(ends);
+    }
+
     /// Calls `count` with what the samples of the next batch count for, and what their counters gained.
     pub fn count<T>(&self, late: Late<T>, mut count: impl FnMut(T, u64)) {
         for (target, First { key, value }) in late {
@@ -47,50 +54,15 @@ impl Before {
     }
 }
 
-/// A counter that a sample read, of an event.
-#[derive(Clone, Copy, Debug)]
-pub struct Reading {
-    /// The number of the event.
-    pub event: usize,
-    /// Its id, plus the thread if the event is inherited.
-    pub key: (u64, u32),
-    /// Its value.
-    pub value: u64,
-}
-
-/// The counters that a sample of an event read. Those of unknown events, and samples into which they do not fit, are
-/// added to `losses`.
-pub fn readings(
-    sample: SampleView<'_>,
-    event: usize,
-    facts: &Facts,
-    losses: &mut Losses,
-) -> impl Iterator<Item = Reading> {
-    let tid = sample.task().map_or(0, |(_, tid)| tid);
-    let read = Read::of_sample(sample.record, sample.layout);
-    losses.short += u64::from(read.is_none());
-    let reading = move |counter: Count| {
-        let event = match counter.id {
-            Some(id) => sample.layouts.event_of_id(id).filter(|&event| event < facts.events.len())?,
-            None => event,
-        };
-        let thread = if facts.events[event].inherit { tid } else { 0 };
-        Some(Reading { event, key: (counter.id.unwrap_or(0), thread), value: counter.value })
-    };
-    read.into_iter().flat_map(|read| read.counts()).filter_map(move |counter| {
-        let reading = reading(counter);
-        losses.counters += u64::from(reading.is_none());
-        reading
-    })
-}
-
 impl<'f> Counters<'f> {
-    pub(crate) fn new(facts: &'f Facts) -> Counters<'f> {
-        Counters { facts, last: HashMap::new(), losses: Losses::default() }
+    /// Starts a batch.
+    pub fn new(facts: &'f Facts) -> Counters<'f> {
+        Counters { facts, ends: CounterEnds::new(), losses: Losses::default() }
     }
 
     /// Counts a sample of an event. `target` makes from an event what the sample counts for, nothing for one that is
-    /// not wanted; `count` takes it with its weight. What needs the batches before is added to `late`.
+    /// not wanted; `count` takes it with its weight. What needs the batches before is added to `late`. Counters of unknown
+    /// events, and samples into which they do not fit, are losses.
     pub fn count<T>(
         &mut self,
         sample: SampleView<'_>,
@@ -105,20 +77,53 @@ impl<'f> Counters<'f> {
             }
             return;
         }
-        for Reading { event, key, value } in readings(sample, event, self.facts, &mut self.losses) {
-            let last = self.last.insert(key, value);
+        let Some(read) = Read::of_sample(sample.record, sample.layout) else {
+            self.losses.short += 1;
+            return;
+        };
+        let tid = sample.task().map_or(0, |(_, tid)| tid);
+        for counter in read.counts() {
+            let events = &self.facts.events;
+            let known = |id| sample.layouts.event_of_id(id).filter(|&event| event < events.len());
+            let Some(event) = counter.id.map_or(Some(event), known) else {
+                self.losses.counters += 1;
+                continue;
+            };
+            let key = (counter.id.unwrap_or(0), if events[event].inherit { tid } else { 0 });
+            let last = self.ends.insert(key, counter.value);
             let Some(target) = target(event) else { continue };
             match last {
                 // A counter that gained nothing was not sampled.
-                Some(last) if value == last => {}
-                Some(last) => count(target, value.wrapping_sub(last)),
-                None => late.push((target, First { key, value })),
+                Some(last) if counter.value == last => {}
+                Some(last) => count(target, counter.value.wrapping_sub(last)),
+                None => late.push((target, First { key, value: counter.value })),
             }
         }
     }
 
-    /// The last values, and what was lost.
-    pub(crate) fn end(self) -> (HashMap<(u64, u32), u64>, Losses) {
-        (self.last, self.losses)
+    /// Ends a batch. Returns the last values, and what was lost.
+    pub fn end(self) -> (CounterEnds, Losses) {
+        (self.ends, self.losses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_in_a_batch_counts_what_its_counter_gained_since_the_batches_before() {
+        let mut before = Before::default();
+        before.add(CounterEnds::from([((1, 0), 5), ((1, 7), 8)]));
+        let first = |id, thread, value| First { key: (id, thread), value };
+        let late = vec![
+            ("same", first(1, 0, 5)),
+            ("more", first(1, 0, 9)),
+            ("of a thread", first(1, 7, 9)),
+            ("new", first(2, 0, 3)),
+        ];
+        let mut counted = Vec::new();
+        before.count(late, |target, gained| counted.push((target, gained)));
+        assert_eq!(counted, [("more", 4), ("of a thread", 1), ("new", 3)]);
     }
 }

@@ -8,7 +8,7 @@ mod losses;
 mod sample;
 mod visit;
 
-pub use counters::{Before, Counters, First, Late, Reading, readings};
+pub use counters::{Before, CounterEnds, Counters, First, Late};
 pub use losses::{Losses, say_cut_off};
 pub use sample::SampleView;
 pub use visit::{IsSelected, Select, Visit, each_batch, visit};

@@ -62,7 +62,7 @@ pub trait Visit {
 }
 
 /// Reads the selected samples of a recording, all if there is no selection: a visitor made by `new` takes those of a
-/// batch. Returns what was lost, and the bytes of the records behind the head, decompressed.
+/// batch. Returns what was lost, and the bytes of the records after the head, decompressed.
 ///
 /// # Errors
 ///
@@ -102,9 +102,9 @@ pub fn visit<V: Visit>(
         Ok((visitor.part(passed_over.unwrap_or(0))?, counters.end()))
     };
     let (mut before, mut losses) = (Before::default(), Losses::default());
-    let bytes = each_batch(recording, threads, report, work, |_, (part, (last, lost))| {
+    let bytes = each_batch(recording, threads, report, work, |_, (part, (ends, lost))| {
         V::join(all, part, &before)?;
-        before.0.extend(last);
+        before.add(ends);
         losses += lost;
         Ok(())
     })?;

@@ -1,7 +1,21 @@
-//! A branch of a thread that may lead to another function.
+//! Branches of threads that may lead to another function.
 
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
 use perfx_format::sample::FlowFlags;
 use perfx_model::address_space::Machine;
+
+use crate::chains::StackTree;
+use crate::stacks::Label;
+
+/// The branches of one batch.
+#[derive(Default)]
+pub(super) struct Part {
+    /// Their frames; it has no stacks.
+    pub(super) tree: StackTree,
+    pub(super) labels: IndexSet<Label, RandomState>,
+    pub(super) branches: Vec<Branch<u32>>,
+}
 
 /// Who runs: a thread, or what a CPU runs if there is no number of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

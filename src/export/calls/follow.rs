@@ -16,10 +16,9 @@ use perfx_format::sample::FlowFlags;
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
 
-use super::branch::{Branch, Runner};
+use super::branch::{Branch, Part, Runner};
 use super::functions::{Functions, Place};
 use super::nodes::{MOST_DEPTH, Nodes};
-use super::read::Part;
 use crate::chains::{StackTree, numbered};
 use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
 

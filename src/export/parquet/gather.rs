@@ -9,7 +9,6 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::Recording;
-use perfx_format::record::deferred::CallchainDeferred;
 use perfx_format::record::lost;
 use perfx_format::sample::{BranchFlags, Branches, Weight as Cost};
 use perfx_format::{
@@ -199,9 +198,7 @@ impl<'f> Visit for Worker<'f> {
         match record.kind() {
             RecordType::SAMPLE => self.part.samples += 1,
             RecordType::CALLCHAIN_DEFERRED => {
-                let Some(deferred) = CallchainDeferred::of(record) else { return Ok(()) };
-                let user = self.resolver.user_part(record, deferred, layouts)?;
-                self.part.deferred.extend(user.map(Deferred::User));
+                self.part.deferred.extend(self.resolver.user_part(record, layouts)?);
             }
             _ => self.part.lost.add(record, layouts),
         }

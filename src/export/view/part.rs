@@ -1,6 +1,5 @@
 //! Writes the samples of one batch, as far as they need nothing of the batches before and after it.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use perfx_format::read::Batch;
@@ -11,7 +10,7 @@ use perfx_format::sample::{Sample, Stencil, cookie_of, frames};
 use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type};
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
-use perfx_samples::{IsSelected, Losses, Reading, SampleView, readings};
+use perfx_samples::{CounterEnds, Counters, IsSelected, Late, Losses, SampleView};
 
 use super::sample::{Indent, SampleWriter, Shown};
 
@@ -19,11 +18,9 @@ use super::sample::{Indent, SampleWriter, Shown};
 pub(super) const WANTED: Kinds = Kinds::SAMPLES.and(RecordType::AUXTRACE_ERROR);
 
 /// What a batch has to show.
-#[derive(Default)]
 pub(super) struct Part {
     pub(super) pieces: Vec<Piece>,
-    /// The last value of each counter that samples read.
-    pub(super) counters: HashMap<(u64, u32), u64>,
+    pub(super) counters: CounterEnds,
     pub(super) losses: Losses,
 }
 
@@ -43,31 +40,22 @@ pub(super) enum Piece {
 pub(super) struct OpenSample {
     /// A batch of its own.
     record: Box<Batch>,
-    /// The events whose sample it is.
-    pub(super) counted: Vec<(usize, Counted)>,
+    /// The events whose sample it is, with their periods.
+    pub(super) counted: Vec<(usize, u64)>,
+    /// Those of counters that were first read in the batch.
+    pub(super) late: Late<usize>,
     /// The thread and the cookie of the user part that its chain waits for.
     pub(super) waits_for: Option<(u32, u64)>,
-}
-
-/// What a sample counts for.
-#[derive(Clone, Copy)]
-pub(super) enum Counted {
-    Period(u64),
-    /// What a counter has gained, by its last value before the batch.
-    Gain {
-        key: (u64, u32),
-        value: u64,
-    },
 }
 
 impl OpenSample {
     fn new(
         batch: &Batch,
         record: &Record<'_>,
-        counted: Vec<(usize, Counted)>,
+        (counted, late): (Vec<(usize, u64)>, Late<usize>),
         waits_for: Option<(u32, u64)>,
     ) -> Self {
-        OpenSample { record: Box::new(batch.with_only(record)), counted, waits_for }
+        OpenSample { record: Box::new(batch.with_only(record)), counted, late, waits_for }
     }
 
     /// Appends the sample of an event.
@@ -153,7 +141,7 @@ const NS_IN_S: u64 = 1_000_000_000;
 impl Reader<'_> {
     /// Reads at least so many samples, if the batch has them.
     pub(super) fn read(&mut self, batch: &Batch, most: u64) -> Result<Part> {
-        let mut part = Part::default();
+        let (mut pieces, mut counters) = (Vec::new(), Counters::new(self.writer.facts));
         let mut walker = batch.walk();
         let mut written = 0;
         let mut last = None;
@@ -164,27 +152,28 @@ impl Reader<'_> {
                 let sample = SampleView::of(&record, &batch.layouts);
                 let is_selected = |is_selected: &mut IsSelected<'_>| sample.is_some_and(is_selected);
                 if self.is_selected.as_mut().is_none_or(is_selected) {
-                    written += self.sample(&mut part, batch, &record, &mut last)?;
+                    written += self.sample((&mut pieces, &mut counters), batch, &record, &mut last)?;
                 }
             } else if let Some(user) = CallchainDeferred::of(&record) {
-                part.pieces.extend(self.user_part(&record, user, &batch.layouts));
+                pieces.extend(self.user_part(&record, user, &batch.layouts));
             } else if let Some(error) = AuxtraceError::of(&record).filter(|_| self.shows_errors) {
-                part.pieces.push(Piece::Error(error_line(&error)));
+                pieces.push(Piece::Error(error_line(&error)));
             }
         }
-        Ok(part)
+        let (counters, losses) = counters.end();
+        Ok(Part { pieces, counters, losses })
     }
 
     /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
     fn sample<'b>(
         &mut self,
-        part: &mut Part,
+        (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
         batch: &'b Batch,
         sample: &Record<'b>,
         last: &mut Option<Last<'b>>,
     ) -> Result<u64> {
         let (facts, layouts) = (self.writer.facts, &*batch.layouts);
-        let Part { pieces, counters, losses } = part;
+        let losses = &mut counters.losses;
         if let Some(Last { stencil, layout, parts, event }) = last
             && let Some(varied) = stencil.read(sample.bytes())
         {
@@ -223,33 +212,21 @@ impl Reader<'_> {
                 }
                 return self.written(pieces, (sample, layouts, layout, &parts), event, period);
             }
-            let counted = vec![(event, Counted::Period(period))];
+            let counted = (vec![(event, period)], Late::new());
             pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
             return Ok(0);
         }
-        let mut counted = Vec::new();
+        let (mut counted, mut late) = (Vec::new(), Late::new());
         let view = SampleView { record: sample, layout, layouts };
-        for Reading { event, key, value } in readings(view, event, facts, losses) {
-            let last = counters.insert(key, value);
-            if !self.wanted[event] {
-                continue;
-            }
-            match last {
-                Some(last) if value == last => {}
-                Some(last) => counted.push((event, Counted::Period(value.wrapping_sub(last)))),
-                None => counted.push((event, Counted::Gain { key, value })),
-            }
-        }
-        let is_open = |(_, counted): &(usize, Counted)| matches!(counted, Counted::Gain { .. });
-        if waits_for.is_some() || counted.iter().any(is_open) {
-            pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
+        let target = |event: usize| self.wanted[event].then_some(event);
+        counters.count(view, event, &mut late, target, |event, period| counted.push((event, period)));
+        if waits_for.is_some() || !late.is_empty() {
+            pieces.push(Piece::Open(OpenSample::new(batch, sample, (counted, late), waits_for)));
             return Ok(0);
         }
         let mut written = 0;
-        for (event, counted) in counted {
-            if let Counted::Period(period) = counted {
-                written += self.written(pieces, (sample, layouts, layout, &parts), event, period)?;
-            }
+        for (event, period) in counted {
+            written += self.written(pieces, (sample, layouts, layout, &parts), event, period)?;
         }
         Ok(written)
     }

@@ -5,10 +5,10 @@ use std::io::{self, Read as _, Write};
 
 use perfx_pipeline::{LISTED, Level, Report, Result, counted};
 use perfx_resolve::Frame;
-use perfx_samples::Losses;
+use perfx_samples::{Before, Losses};
 
 use super::fields::{Field, ViewOptions};
-use super::part::{Counted, OpenSample, Part, Piece, Texts};
+use super::part::{OpenSample, Part, Piece, Texts};
 use super::sample::{Indent, SampleWriter};
 
 /// A sample whose chain waits for its user part.
@@ -27,8 +27,7 @@ pub(super) struct Printer<'v, 'o> {
     options: &'o ViewOptions,
     out: &'o mut (dyn Write + Send),
     texts: &'v Texts,
-    /// The last value of each counter that samples read.
-    counters: HashMap<(u64, u32), u64>,
+    before: Before,
     /// By thread.
     waiting: HashMap<u32, Vec<Waiting>>,
     /// The number of samples that have waited or wait.
@@ -57,7 +56,7 @@ impl<'v, 'o> Printer<'v, 'o> {
             options,
             out,
             texts,
-            counters: HashMap::new(),
+            before: Before::default(),
             waiting: HashMap::new(),
             deferred: 0,
             samples: 0,
@@ -92,7 +91,7 @@ impl<'v, 'o> Printer<'v, 'o> {
                 }
             }
         }
-        self.counters.extend(part.counters);
+        self.before.add(part.counters);
         Ok(())
     }
 
@@ -125,19 +124,9 @@ impl<'v, 'o> Printer<'v, 'o> {
         self.width.saturating_sub(width)
     }
 
-    fn open(&mut self, sample: OpenSample) -> Result<()> {
-        let mut periods = Vec::new();
-        for &(event, counted) in &sample.counted {
-            match counted {
-                Counted::Period(period) => periods.push((event, period)),
-                Counted::Gain { key, value } => {
-                    let last = self.counters.get(&key).copied().unwrap_or(0);
-                    if value != last {
-                        periods.push((event, value.wrapping_sub(last)));
-                    }
-                }
-            }
-        }
+    fn open(&mut self, mut sample: OpenSample) -> Result<()> {
+        let mut periods = std::mem::take(&mut sample.counted);
+        self.before.count(std::mem::take(&mut sample.late), |event, period| periods.push((event, period)));
         let Some((tid, cookie)) = sample.waits_for else {
             return self.complete(&sample, &periods, Some(&[]));
         };
