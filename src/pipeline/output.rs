@@ -12,8 +12,8 @@ pub enum OutputForm {
     DirectoryData,
     /// Pipe data.
     Pipe,
-    /// The input's own file, with the records in place: only features can change. Nothing is written if
-    /// [`Outcome::moved`](crate::Outcome::moved) is true, because that requires more.
+    /// The input's own file, with the records in place: only features can change. The job writes nothing; the
+    /// caller writes the features, unless records changed ([`Outcome::moved`](crate::Outcome::moved)).
     InPlace,
 }
 

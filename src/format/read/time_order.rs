@@ -24,7 +24,7 @@ use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, R
 /// let mut records = Recording::open(path)?.records_by_time()?;
 /// let mut last = None;
 /// while let Some(record) = records.next_record()? {
-///     let time = record.time().filter(|&time| time > 0);
+///     let time = record.time();
 ///     assert!(time.is_none() || time >= last);
 ///     last = time.or(last);
 /// }

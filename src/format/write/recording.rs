@@ -20,7 +20,7 @@ use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordT
 /// use std::io::Cursor;
 /// use perfx_format::read::Recording;
 /// use perfx_format::write::RecordingWriter;
-/// use perfx_format::{Attr, Comm, Endian, Event, sample_type};
+/// use perfx_format::{Attr, Comm, Endian, Event, Time, sample_type};
 ///
 /// let endian = Endian::Little;
 /// let mut attr = Attr::default();
@@ -37,7 +37,7 @@ use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordT
 /// let mut recording = Recording::from_reader(Box::new(Cursor::new(bytes)), "made".into(), std::sync::Arc::new(tempfile::tempfile))?;
 /// let mut records = recording.records();
 /// assert_eq!(records.next_record()?.and_then(|comm| comm.pid()), Some(7));
-/// assert_eq!(records.next_record()?.and_then(|sample| sample.time()), Some(1_000));
+/// assert_eq!(records.next_record()?.and_then(|sample| sample.time()), Time::from_ns(1_000));
 /// # Ok::<(), perfx_format::Error>(())
 /// ```
 pub struct RecordingWriter<W: Write> {
