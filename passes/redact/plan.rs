@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use perfx_format::event_name::{OwnNames, names_of};
 use perfx_format::features::{TracingData, is_probe_pmu, pmu_names, read_str, trace_formats};
@@ -181,17 +182,21 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
+    /// The mapped user code that an address is in.
+    fn code_at(&self, address: u64) -> Option<RangeInclusive<u64>> {
+        let ranges = &self.mapped.ranges;
+        let after = ranges.partition_point(|&(start, _)| start <= address);
+        let &(start, end) = ranges.get(after.checked_sub(1)?)?;
+        // A call may be the last instruction of its mapping and return to the address after it.
+        let code = start..=end.min(self.user_end - 1);
+        code.contains(&address).then_some(code)
+    }
+
     /// The replacement of a call chain's entry that is not an address of mapped user code. In code without
     /// frame pointers, the kernel may record words of the stack, or text in them, as return addresses.
     pub(super) fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
-        let is_code = || {
-            let ranges = &self.mapped.ranges;
-            let after = ranges.partition_point(|&(start, _)| start <= entry);
-            // A call may be the last instruction of its mapping and return to the address after it.
-            let range = after.checked_sub(1).and_then(|last| ranges.get(last));
-            entry < self.user_end && range.is_some_and(|&(_, end)| entry <= end)
-        };
-        (!is_kernel(cpumode) && !is_code()).then_some(0).filter(|_| !self.keeps(Category::Stacks))
+        let is_memory = !is_kernel(cpumode) && self.code_at(entry).is_none();
+        is_memory.then_some(0).filter(|_| !self.keeps(Category::Stacks))
     }
 
     /// Clears such entries of a record.
@@ -202,7 +207,15 @@ impl Plan {
         layout: Option<&Layout>,
         bytes: &mut Cow<'_, [u8]>,
     ) {
-        let cleared = change_frames(record, layout, bytes, |cpumode, entry| self.cleared(cpumode, entry));
+        // Most entries are in the same code as the one before.
+        let mut last = RangeInclusive::new(1, 0);
+        let cleared = change_frames(record, layout, bytes, |cpumode, entry| {
+            if is_kernel(cpumode) || last.contains(&entry) {
+                return None;
+            }
+            last = self.code_at(entry).unwrap_or(RangeInclusive::new(1, 0));
+            if last.is_empty() { self.cleared(cpumode, entry) } else { None }
+        });
         done.clears(cleared, cleared > 0 && self.has_mappings(record, layout));
     }
 

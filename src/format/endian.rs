@@ -60,26 +60,31 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Starts at the front of `bytes`.
+    #[inline]
     pub fn new(bytes: &'a [u8], endian: Endian) -> Self {
         Cursor { bytes, at: 0, endian }
     }
 
     /// Bytes taken so far.
+    #[inline]
     pub fn at(&self) -> usize {
         self.at
     }
 
     /// The byte order of the integers.
+    #[inline]
     pub fn endian(&self) -> Endian {
         self.endian
     }
 
     /// The bytes that have not been taken yet.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
     /// Takes the next `len` bytes. Returns `None` and takes nothing if fewer are left.
+    #[inline]
     pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
         self.at += len;
@@ -87,11 +92,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next byte.
+    #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.bytes(1).map(|b| b[0])
     }
 
     /// The next two bytes as an integer.
+    #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         let value = self.endian.u16(self.bytes, self.at)?;
         self.at += 2;
@@ -99,6 +106,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next four bytes as an integer.
+    #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         let value = self.endian.u32(self.bytes, self.at)?;
         self.at += 4;
@@ -106,6 +114,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next eight bytes as an integer.
+    #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         let value = self.endian.u64(self.bytes, self.at)?;
         self.at += 8;

@@ -511,16 +511,19 @@ impl<'a> PartReader<'a> {
         got.ok_or(Stop { part, why })
     }
 
+    #[inline]
     fn u64(&mut self, part: &'static str) -> Result<u64, Stop> {
         let got = self.cursor.u64();
         self.need(part, None, got)
     }
 
     /// A u64, if `asked`.
+    #[inline]
     fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Stop> {
         if asked { self.u64(part).map(Some) } else { Ok(None) }
     }
 
+    #[inline]
     fn u32s(&mut self, part: &'static str) -> Result<(u32, u32), Stop> {
         let mut ahead = self.cursor;
         let got = ahead.u32().zip(ahead.u32());
@@ -536,6 +539,7 @@ impl<'a> PartReader<'a> {
         self.need(part, Some(count), got)
     }
 
+    #[inline]
     fn u64s(&mut self, part: &'static str, count: u64) -> Result<U64s<'a>, Stop> {
         Ok(U64s::new(self.bytes(part, count, 8)?, self.cursor.endian()))
     }
