@@ -192,11 +192,20 @@ impl Plan {
         code.contains(&address).then_some(code)
     }
 
-    /// The replacement of a call chain's entry that is not an address of mapped user code. In code without
-    /// frame pointers, the kernel may record words of the stack, or text in them, as return addresses.
-    pub(super) fn cleared(&self, cpumode: u16, entry: u64) -> Option<u64> {
-        let is_memory = !is_kernel(cpumode) && self.code_at(entry).is_none();
-        is_memory.then_some(0).filter(|_| !self.keeps(Category::Stacks))
+    /// Replaces entries of call chains that are not addresses of mapped user code: takes the CPU mode and the
+    /// entry. In code without frame pointers, the kernel may record words of the stack, or text in them, as
+    /// return addresses.
+    pub(super) fn clearing(&self) -> impl FnMut(u16, u64) -> Option<u64> {
+        // Most entries are in the same code as the one before.
+        let mut last = None::<RangeInclusive<u64>>;
+        let keeps = self.keeps(Category::Stacks);
+        move |cpumode, entry| {
+            if is_kernel(cpumode) || last.as_ref().is_some_and(|code| code.contains(&entry)) {
+                return None;
+            }
+            last = self.code_at(entry);
+            (last.is_none() && !keeps).then_some(0)
+        }
     }
 
     /// Clears such entries of a record.
@@ -207,15 +216,7 @@ impl Plan {
         layout: Option<&Layout>,
         bytes: &mut Cow<'_, [u8]>,
     ) {
-        // Most entries are in the same code as the one before.
-        let mut last = RangeInclusive::new(1, 0);
-        let cleared = change_frames(record, layout, bytes, |cpumode, entry| {
-            if is_kernel(cpumode) || last.contains(&entry) {
-                return None;
-            }
-            last = self.code_at(entry).unwrap_or(RangeInclusive::new(1, 0));
-            if last.is_empty() { self.cleared(cpumode, entry) } else { None }
-        });
+        let cleared = change_frames(record, layout, bytes, self.clearing());
         done.clears(cleared, cleared > 0 && self.has_mappings(record, layout));
     }
 
@@ -228,7 +229,7 @@ impl Plan {
 
     /// Clears the address of a sample if it is such an entry: often it equals the first entry.
     pub(super) fn clear_ip(&self, sample: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) -> bool {
-        let cleared = |ip| self.cleared(sample.cpumode(), ip).is_some_and(|new| new != ip);
+        let cleared = |ip| self.clearing()(sample.cpumode(), ip).is_some_and(|new| new != ip);
         let is_cleared = layout.ip(sample).is_some_and(cleared);
         if is_cleared {
             layout.set_ip(bytes.to_mut(), 0, sample.endian());

@@ -323,7 +323,7 @@ impl Scrub for Remove {
             let old = &record.bytes()[range.clone()];
             let new = match stays {
                 Some(Stays::OffCpu) => {
-                    let changed = changed_off_cpu(old, endian, |cpumode, entry| plan.cleared(cpumode, entry));
+                    let changed = changed_off_cpu(old, endian, plan.clearing());
                     let (new, entries) = changed.unwrap_or_else(|| (vec![0; old.len()], 0));
                     done.clears(entries, plan.has_mappings(record, Some(layout)));
                     new
