@@ -4,6 +4,7 @@ use perfx_format::sample::Sample;
 use perfx_format::{Layout, Layouts, OrderKey, Record, Result, Time};
 use perfx_model::address_space::{Machine, Space};
 use perfx_model::guests::Guests;
+use perfx_resolve::Facts;
 
 /// A sample, or another record of the kernel with the fields of its event's sample_id.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,12 @@ impl<'s> SampleView<'s> {
     #[inline]
     pub fn event(self) -> Option<usize> {
         self.layouts.event_of(self.record)
+    }
+
+    /// The number of its event in `facts`; `None` if they have no such event.
+    #[inline]
+    pub fn event_in(self, facts: &Facts) -> Option<usize> {
+        self.event().filter(|&event| event < facts.events.len())
     }
 
     /// The key by which what was mapped and named at its time is found.

@@ -90,8 +90,8 @@ pub fn visit<V: Visit>(
                 continue;
             }
             let sample = SampleView::of(&record, &batch.layouts);
-            let event = sample.and_then(SampleView::event).filter(|&event| event < facts.events.len());
-            let Some((sample, event)) = sample.zip(event) else {
+            let known = sample.and_then(|sample| Some((sample, sample.event_in(facts)?)));
+            let Some((sample, event)) = known else {
                 counters.losses.astray += 1;
                 continue;
             };

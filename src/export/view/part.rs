@@ -149,8 +149,8 @@ impl Reader<'_> {
             && let Some(record) = walker.next_wanted(WANTED, usize::MAX)?
         {
             if record.kind() == RecordType::SAMPLE {
-                let sample = SampleView::of(&record, &batch.layouts);
-                let is_selected = |is_selected: &mut IsSelected<'_>| sample.is_some_and(is_selected);
+                let view = || SampleView::of(&record, &batch.layouts);
+                let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
                 if self.is_selected.as_mut().is_none_or(is_selected) {
                     written += self.sample((&mut pieces, &mut counters), batch, &record, &mut last)?;
                 }
@@ -189,8 +189,11 @@ impl Reader<'_> {
         }
         // What the writer wrote last is not this sample's any more.
         *last = None;
-        let event = layouts.event_of(sample).filter(|&event| event < facts.events.len());
-        let Some((event, layout)) = event.zip(layouts.layout_of(sample)) else {
+        let known = layouts.layout_of(sample).and_then(|layout| {
+            let view = SampleView { record: sample, layout, layouts };
+            Some((view, layout, view.event_in(facts)?))
+        });
+        let Some((view, layout, event)) = known else {
             losses.astray += 1;
             return Ok(0);
         };
@@ -217,7 +220,6 @@ impl Reader<'_> {
             return Ok(0);
         }
         let (mut counted, mut late) = (Vec::new(), Late::new());
-        let view = SampleView { record: sample, layout, layouts };
         let target = |event: usize| self.wanted[event].then_some(event);
         counters.count(view, event, &mut late, target, |event, period| counted.push((event, period)));
         if waits_for.is_some() || !late.is_empty() {
