@@ -212,8 +212,9 @@ pub(crate) fn again(recording: &Recording) -> Result<Recording> {
 pub(crate) type Decoding = JoinHandle<perfx_pipeline::Result<Outcome>>;
 
 impl Traced {
-    /// Decodes with `pass`, of some `times` only if they are given and have all that this needs, and completes call chains with `ids`. If it `streams`, samples are not kept: a
-    /// trace of 200 MB may have 100 GB of them. Otherwise they are in the recording, in a temporary file.
+    /// Decodes with `pass`, and completes call chains with `ids`. If `times` are given, only these are decoded where
+    /// they contain all that decoding needs. If it `streams`, samples are not kept, because a trace of 200 MB may have
+    /// 100 GB of them; otherwise they are in the recording, in a temporary file.
     pub(crate) fn new(
         mut recording: Recording,
         (pass, streams): (&Itrace, bool),
