@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
+use crate::kept::{Answers, answers};
 use crate::snapshots::{Place, same};
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Form, Perf, Stdin, Tier, all, each_fixture, perfs, perfx, perfx_command, perfx_with, recorded,
-    same_bytes, same_lines, temp,
+    Fixture, Form, Stdin, Tier, all, each_fixture, perfx, perfx_command, perfx_with, recorded, same_bytes,
+    same_lines, temp,
 };
 use crate::{args, tiers};
 
@@ -207,7 +208,7 @@ fn same_attr(
 
 /// The lines of `perf report --header-only -I`, made from perfx's output: the header's lines, then those of
 /// each feature. An event is one line here, `event N`.
-fn expected(info: &Json, perf: &Perf) -> Vec<String> {
+fn expected(info: &Json, perf: &Answers) -> Vec<String> {
     let new = perf.name != "perf";
     let mut lines = Vec::new();
     let header = &info["header"];
@@ -421,7 +422,7 @@ fn capabilities(pmu: &str, all: &Json) -> String {
 
 /// Event names as in perf: before 6.13 it adds `:HG` to derived names of events that also count in guests. It
 /// does not read event types.
-fn event_name(event: &Json, perf: &Perf) -> String {
+fn event_name(event: &Json, perf: &Answers) -> String {
     let name = text(&event["name"]);
     let flags = text(&event["attr"]["flags"]);
     let modified = flags.split('|').any(|flag| flag.starts_with("exclude_") && !flag.contains("callchain"));
@@ -433,7 +434,7 @@ fn event_name(event: &Json, perf: &Perf) -> String {
 }
 
 /// `{leader,member}` of each group, and with `all` the ungrouped events.
-fn group_lines(info: &Json, perf: &Perf, all: bool) -> Vec<String> {
+fn group_lines(info: &Json, perf: &Answers, all: bool) -> Vec<String> {
     let events: Vec<String> = list(&info["events"]).iter().map(|event| event_name(event, perf)).collect();
     let mut lines = Vec::new();
     let mut at = 0;
@@ -463,8 +464,8 @@ fn is_left_out(line: &str) -> bool {
         || line.starts_with("missing features: ")
 }
 
-fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
-    let ran = perf.run(Stdin::Null, args!["report", "--header-only", "-I", "-f", "-i", fixture.path]);
+fn check_header(fixture: &Fixture, perf: &Answers) -> Result<bool, String> {
+    let ran = perf.ask(fixture, &["report", "--header-only", "-I", "-f", "-i"])?;
     if ran.code != Some(0) || !ran.stdout.starts_with(b"#") {
         return Ok(false);
     }
@@ -534,14 +535,14 @@ fn check_header(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
     Ok(true)
 }
 
-fn check_events(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
+fn check_events(fixture: &Fixture, perf: &Answers) -> Result<bool, String> {
     let evlist = |option: &str| {
-        let ran = perf.run(Stdin::Null, args!["evlist", option, "-f", "-i", fixture.path]);
+        let ran = perf.ask(fixture, &["evlist", option, "-f", "-i"])?;
         let lines =
             ran.text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
-        (ran.code == Some(0) && !lines.is_empty()).then_some(lines)
+        Ok::<_, String>((ran.code == Some(0) && !lines.is_empty()).then_some(lines))
     };
-    let Some(lines) = evlist("-v") else { return Ok(false) };
+    let Some(lines) = evlist("-v")? else { return Ok(false) };
     let info = info(fixture)?;
     let shown = perfx(args!["info", "-q", fixture.path]).done()?.text();
     let shown: Vec<&str> = shown.lines().filter(|line| line.trim_start().starts_with("type: ")).collect();
@@ -570,22 +571,18 @@ fn check_events(fixture: &Fixture, perf: &Perf) -> Result<bool, String> {
         let kind = if event["attr"].get("sample_freq").is_some() { "sample_freq" } else { "sample_period" };
         frequencies.push(format!("{name}: {kind}={}", text(&event["attr"][kind])));
     }
-    same_lines("evlist -F", &frequencies, &evlist("-F").ok_or("no evlist -F")?)?;
+    same_lines("evlist -F", &frequencies, &evlist("-F")?.ok_or("no evlist -F")?)?;
     if is_pipe(&info) {
         return Ok(true);
     }
-    same_lines("evlist -g", &group_lines(&info, perf, true), &evlist("-g").ok_or("no evlist -g")?)?;
+    same_lines("evlist -g", &group_lines(&info, perf, true), &evlist("-g")?.ok_or("no evlist -g")?)?;
     Ok(true)
 }
 
-fn compare(
-    check: impl Fn(&Fixture, &Perf) -> Result<bool, String> + Sync,
-    fixtures: &[Fixture],
-    enough: usize,
-) {
-    for perf in perfs(&["perf", "perf-new"]) {
+fn compare(check: impl Fn(&Fixture, &Answers) -> Result<bool, String> + Sync, tier: Tier, enough: usize) {
+    for perf in ["perf", "perf-new"].into_iter().filter_map(|name| answers(name, tier)) {
         let compared = std::sync::atomic::AtomicUsize::new(0);
-        each_fixture(fixtures, |fixture| {
+        each_fixture(&tier.of(sound()), |fixture| {
             let done = check(fixture, &perf).map_err(|e| format!("{}: {e}", perf.name))?;
             compared.fetch_add(done.into(), std::sync::atomic::Ordering::Relaxed);
             Ok(())
@@ -614,12 +611,12 @@ fn sound() -> Vec<Fixture> {
 
 tiers!(the_header_is_what_perf_report_says);
 fn the_header_is_what_perf_report_says(tier: Tier) {
-    compare(check_header, &tier.of(sound()), tier.pick(4, 80));
+    compare(check_header, tier, tier.pick(4, 80));
 }
 
 tiers!(events_are_what_perf_evlist_says);
 fn events_are_what_perf_evlist_says(tier: Tier) {
-    compare(check_events, &tier.of(sound()), tier.pick(4, 80));
+    compare(check_events, tier, tier.pick(4, 80));
 }
 
 tiers!(json_keeps_to_its_schema);

@@ -44,6 +44,7 @@ mod intel_pt;
 mod itrace;
 mod jit;
 mod join;
+mod kept;
 mod library;
 mod list;
 mod losses;

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value as Json;
 
+use crate::kept::{Answers, answers};
 use crate::schema::differences;
 use crate::snapshots::{Place, same};
 use crate::support::{
-    Fixture, Form, Perf, Stdin, Tier, all, each_fixture, perf, perfx, perfx_command, perfx_with, root, run,
-    sound, temp,
+    Fixture, Form, Ran, Stdin, Tier, all, each_fixture, perfx, perfx_command, perfx_with, root, run, sound,
+    temp,
 };
 use crate::{args, tiers};
 
@@ -175,11 +176,9 @@ fn has_read(fixture: &Fixture, stats: &Json, code: Option<i32>, stderr: &str) ->
     code == Some(0) && !gave_up && !lost_its_way
 }
 
-fn ask(perf: &Perf, fixture: &Fixture) -> crate::support::Ran {
-    if fixture.form == Form::Pipe {
-        return perf.run(Stdin::Pipe(&fixture.bytes()), args!["report", "--stats", "-f", "-i", "-"]);
-    }
-    perf.run(Stdin::Null, args!["report", "--stats", "-f", "-i", fixture.path])
+fn ask(perf: &Answers, fixture: &Fixture) -> Result<Ran, String> {
+    let words = ["report", "--stats", "-f", "-i", "-"];
+    perf.ask(fixture, if fixture.form == Form::Pipe { &words } else { &words[..4] })
 }
 
 /// Damaged recordings that a perf counts without any rule, or that perfx refuses: which perf, or both; the
@@ -215,8 +214,8 @@ const EXCEPTIONS: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
-fn perf_counts_the_same(tier: Tier, name: &str, at_least: usize) {
-    let Some(perf) = perf(name) else { return };
+fn perf_counts_the_same(tier: Tier, name: &'static str, at_least: usize) {
+    let Some(perf) = answers(name, tier) else { return };
     let compared = AtomicUsize::new(0);
     each_fixture(&tier.of(all()), |fixture| {
         let is_this =
@@ -224,7 +223,7 @@ fn perf_counts_the_same(tier: Tier, name: &str, at_least: usize) {
         if EXCEPTIONS.iter().any(|exception| is_this(&exception)) {
             return Ok(());
         }
-        let ran = ask(&perf, fixture);
+        let ran = ask(&perf, fixture)?;
         let Some(stats) = json_of("stats", fixture)? else {
             return match has_read(fixture, &Json::Null, ran.code, &ran.stderr) {
                 true => Err("perf reads it".to_owned()),
