@@ -52,8 +52,10 @@ pub struct ElfFile {
     /// for its `.text`, at address 0, to which simpleperf, create_llvm_prof and DWARF relate addresses of a
     /// kernel module.
     segments: Vec<(u64, u64, u64)>,
-    /// The segments with code.
+    /// The segments with code, as far as it is in the file.
     pub code: Vec<(u64, u64, u64)>,
+    /// The address of its `.text`.
+    pub(crate) text: Option<u64>,
 }
 
 impl ElfFile {
@@ -151,11 +153,12 @@ where
     for segment in header.program_headers(endian, data).unwrap_or_default() {
         if segment.p_type(endian) == PT_LOAD {
             // A debug file keeps the headers of removed segments, with a file size of 0.
-            let size = segment.p_filesz(endian).into().max(segment.p_memsz(endian).into());
-            let place = (segment.p_offset(endian).into(), size, segment.p_vaddr(endian).into());
-            file.segments.push(place);
-            if segment.p_flags(endian).contains(PF_X) {
-                file.code.push(place);
+            let stored: u64 = segment.p_filesz(endian).into();
+            let size = stored.max(segment.p_memsz(endian).into());
+            let (offset, address) = (segment.p_offset(endian).into(), segment.p_vaddr(endian).into());
+            file.segments.push((offset, size, address));
+            if segment.p_flags(endian).contains(PF_X) && stored > 0 {
+                file.code.push((offset, stored, address));
             }
         }
     }
@@ -195,6 +198,7 @@ where
     }
     file.has_dwarf &= is_sound && expanded <= MOST_READ;
     let text = sections.iter().find(|section| name_of(section) == b".text");
+    file.text = text.map(|text| text.sh_addr(endian).into());
     let module = text.filter(|_| is_relocatable).map(|text| text.sh_offset(endian).into());
     if let Some((text, offset)) = text.zip(module).filter(|(text, _)| text.sh_type(endian) != SHT_NOBITS) {
         let place = (offset, text.sh_size(endian).into(), 0);

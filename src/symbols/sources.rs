@@ -71,18 +71,20 @@ impl KernelFile {
         }
     }
 
-    /// Checks that it has symbols of a kernel.
+    /// Checks that it has symbols or code of a kernel.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or has no symbols with addresses.
+    /// It cannot be read, or has neither symbols with addresses nor code.
     pub fn check(&self) -> io::Result<()> {
         let (symbols, what) = match self {
             KernelFile::Kallsyms(_) => (
                 self.symbols(None)?,
                 "it names no code of a kernel; unless root reads it, /proc/kallsyms has zeros for addresses",
             ),
-            KernelFile::Vmlinux(_) => (self.symbols(None)?, "it has no symbols"),
+            // Traces are decoded with the code of a file without symbols.
+            KernelFile::Vmlinux(path) if has_code(path) => return Ok(()),
+            KernelFile::Vmlinux(_) => (self.symbols(None)?, "it has neither symbols nor code"),
         };
         if symbols.is_empty() { Err(io::Error::other(what)) } else { Ok(()) }
     }
@@ -141,6 +143,16 @@ impl Reference {
     /// if the symbol is missing.
     fn shift(&self, symbols: &Symbols) -> Option<u64> {
         Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
+    }
+
+    /// The same for a file without symbols: `_text` is where the code of a kernel begins, and `_stext` where
+    /// its `.text` does.
+    fn shift_of_stripped(&self, elf: &ElfFile) -> Option<u64> {
+        let begin = match &*self.name {
+            b"_stext" => elf.text,
+            _ => elf.code.iter().map(|&(_, _, address)| address).min(),
+        };
+        Some(begin?.wrapping_sub(self.address))
     }
 }
 
@@ -737,6 +749,10 @@ fn fits(recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
     recorded.is_none() || recorded == found
 }
 
+fn has_code(file: &Path) -> bool {
+    ElfFile::read(file).is_ok_and(|elf| !elf.code.is_empty())
+}
+
 fn crc_of(file: &Path) -> io::Result<u32> {
     let (mut file, _) = build_id::open(file)?;
     let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
@@ -747,6 +763,7 @@ fn crc_of(file: &Path) -> io::Result<u32> {
         }
     }
 }
+
 /// The symbols of a kernel, if they contain the reference symbol.
 fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
     let shift = reference.map_or(Some(0), |reference| reference.shift(&symbols))?;
@@ -763,7 +780,8 @@ fn kernel_of(
     places.find_map(|place| {
         let mut elf = ElfFile::read(&place).ok()?;
         let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
-        let shift = reference.shift(&symbols)?;
+        let of_stripped = || reference.shift_of_stripped(&elf).filter(|_| symbols.is_empty());
+        let shift = reference.shift(&symbols).or_else(of_stripped)?;
         (fits(id, elf.build_id) && !elf.code.is_empty()).then_some((place, elf, shift))
     })
 }

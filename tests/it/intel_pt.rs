@@ -160,6 +160,25 @@ fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     }
 }
 
+/// Regression: the positions of a kernel were related by a symbol alone.
+#[test]
+fn a_vmlinux_without_symbols_has_the_code_of_the_kernel() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let path = |name: &str| folder.path().join(name);
+    let input = data.join("kernel.data");
+    let mut kernel = fs::read(kernel_of(&input)).unwrap();
+    let sections = u64::from_le_bytes(kernel[40..48].try_into().unwrap()) as usize;
+    for section in kernel[sections..].chunks_exact_mut(64).filter(|section| section[4] == 2) {
+        section[4] = 0;
+    }
+    fs::write(path("stripped"), kernel).unwrap();
+    let [whole, stripped] = [kernel_of(&input), path("stripped")].map(|kernel| {
+        let line = args!["view", "--itrace=b", "-F", "tid,ip,addr,time", "--foreign", "--vmlinux", kernel];
+        perfx([&line[..], &args!["--root", data.join("root"), &input]].concat()).done().unwrap().text()
+    });
+    assert!(whole.lines().count() > 1000 && stripped == whole);
+}
+
 /// Puts the programs of the recordings at their recorded paths, where only the given command sees them: `perf
 /// inject` has no option for other places. Files in /opt stay. The processes of this machine are hidden: perf
 /// would search for the programs in the namespace of a process with a recorded number, 1000 or 1001.
