@@ -26,9 +26,9 @@ type Branch = (String, String);
 /// (etm-kernel), ends at the last timestamp (etm-times, etm-cycles), mixes what two CPUs did (etm-cpus), goes
 /// on after an overflow at the next synchronization only (etm-overflow), and omits a branch if nothing was
 /// executed between it and an interrupt (etm-interrupt, etm-threads).
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-context", "etm-speculation", "etm-ids",
-    "etm-cut",
+    "etm-cut", "etm-q",
 ];
 
 fn truth(text: &str) -> Vec<Branch> {

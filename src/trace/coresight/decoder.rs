@@ -575,8 +575,9 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         if self.waiting != Waiting::None && !self.go_back() || !self.flow.is_known() {
             return;
         }
-        if !count.is_some_and(|count| self.flow.count_to(count, ip, self.sink)) {
-            self.fault(Reason::NoPath);
+        let count = count.ok_or(Reason::NoPath);
+        if let Err(reason) = count.and_then(|count| self.flow.count_to(count, ip, self.sink)) {
+            self.fault(reason);
             self.address(to);
         }
     }

@@ -98,13 +98,33 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Executes the `count` instructions before `ip` if none of them is a branch; else none.
-    pub(crate) fn count_to<S: Sink>(&mut self, count: u32, ip: u64, sink: &mut S) -> bool {
-        let is_straight = self.blocks.before(self.at, ip) == Some(count);
-        if is_straight {
-            self.partly(count, ip, sink);
+    /// Executes `count` instructions, after which execution is at `ip`. Only the last one can be a branch that
+    /// goes one way or another.
+    pub(crate) fn count_to<S: Sink>(&mut self, mut count: u32, ip: u64, sink: &mut S) -> Result<(), Reason> {
+        while count > 0 {
+            let block = &self.blocks[self.at];
+            let (kind, to) = (block.kind, block.target);
+            let Some(rest) = count.checked_sub(block.count) else {
+                self.blocks.before(self.at, ip).filter(|before| *before == count).ok_or(Reason::Mismatch)?;
+                self.partly(count, ip, sink);
+                return Ok(());
+            };
+            match kind {
+                Kind::NoCode => return Err(Reason::NoCode),
+                Kind::BadCode => return Err(Reason::BadCode),
+                Kind::Jump | Kind::Call => {
+                    self.steps = self.steps.checked_sub(1).ok_or(Reason::Endless)?;
+                    self.jump(sink);
+                }
+                Kind::Next | Kind::SystemCall | Kind::Barrier => self.go_straight(sink)?,
+                _ if rest > 0 => return Err(Reason::NoPath),
+                Kind::Conditional if to == ip => self.jump(sink),
+                Kind::Conditional => self.pass(sink),
+                _ => self.arrive(ip, sink),
+            }
+            count = rest;
         }
-        is_straight
+        if self.ip() == Some(ip) { Ok(()) } else { Err(Reason::Mismatch) }
     }
 
     /// Executes the first instructions of the current block, up to `ip`.

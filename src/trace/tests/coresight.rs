@@ -162,9 +162,10 @@ fn truth(name: &str) -> Happened {
     truth
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "etm-user", "etm-signal", "etm-raw", "etm-ete", "etm-stack", "etm-times", "etm-cycles", "etm-context",
     "etm-speculation", "etm-interrupt", "etm-kernel", "etm-cpus", "etm-threads", "etm-overflow", "etm-cut",
+    "etm-q",
 ];
 
 #[test]

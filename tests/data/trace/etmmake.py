@@ -16,6 +16,7 @@
     --cycles         cycle counts
     --context        context ids
     --speculation    branches are traced before they are executed: some are mispredicted, some cancelled
+    --q N            a Q element with a count in place of every Nth atom, and in straight code after every 3N instructions
     --interrupt N    an interrupt after every N instructions
     --kernel FILE    the kernel is traced, too: system calls and interrupts go through this file
     --cpus N         a buffer for each CPU; the programs move (implies --context, --timestamps)
@@ -36,7 +37,7 @@ A = argparse.ArgumentParser()
 A.add_argument('out'); A.add_argument('programs', nargs='+'); A.add_argument('--truth'); A.add_argument('--path')
 for name in ('raw', 'ete', 'return-stack', 'cycles', 'context', 'speculation', 'per-thread', 'hw-id', 'simpleperf', 'init-map', 'virtual'):
     A.add_argument('--' + name, action='store_true')
-for name, value in dict(sync=1024, overflow=0, cut=0, timestamps=0, interrupt=0, cpus=0, slice=3000, copies=1).items():
+for name, value in dict(sync=1024, overflow=0, cut=0, timestamps=0, q=0, interrupt=0, cpus=0, slice=3000, copies=1).items():
     A.add_argument('--' + name, type=int, default=value)
 A.add_argument('--kernel')
 O = A.parse_args()
@@ -66,7 +67,7 @@ class Unit:
     """A trace unit, which belongs to a CPU."""
     def __init__(self, cpu):
         self.id = (0x25 if O.hw_id else 0x10) + cpu; self.b = bytearray(); self.atoms = []; self.last = [0] * 3; self.context = None
-        self.on = False; self.at = 0; self.syncs = 0; self.stack = []; self.branches = 0; self.time = 0; self.cpu = cpu
+        self.on = False; self.at = 0; self.syncs = self.n = 0; self.stack = []; self.branches = 0; self.time = 0; self.cpu = cpu
         self.waiting = 0; self.pid = None; self.el = 0; self.count = 0; self.next_loss = O.overflow or 1 << 60; self.synced = False
     def flush(self):
         a = self.atoms; b = self.b; self.waiting += len(a) if O.speculation else 0
@@ -101,7 +102,16 @@ class Unit:
         elif l >> 17 == ip >> 17 and not full: b.extend([0xb4 if source else 0x95, ip >> 2 & 0x7f | 0x80, ip >> 9 & 0xff])
         elif l >> 32 == ip >> 32 and not full: b.append(0xb6 if source else 0x9a); b.extend(self.payload(ip) + (ip >> 16 & 0xffff).to_bytes(2, 'little'))
         else: b.append(0xb8 if source else 0x9d); b.extend(self.payload(ip) + (ip >> 16).to_bytes(6, 'little'))
-        self.push(ip)
+        self.push(ip); self.n = 0
+    def q(self, ip):
+        """So many instructions were executed; the next one is at `ip`."""
+        self.flush(); b = self.b; l = self.last[0]
+        if ip in self.last: b.append(0xa0 + self.last.index(ip))
+        elif l >> 9 == ip >> 9: b.extend([0xa5, ip >> 2 & 0x7f])
+        elif l >> 17 == ip >> 17: b.extend([0xa5, ip >> 2 & 0x7f | 0x80, ip >> 9 & 0xff])
+        elif self.branches % 2: b.append(0xaa); b.extend(self.payload(ip) + (ip >> 16 & 0xffff).to_bytes(2, 'little'))
+        else: b.append(0xac); self.number(self.n); self.address(ip); return
+        self.number(self.n); self.push(ip); self.n = 0
     def info(self, pid, el): return bytes([0x30 | el | (0x80 if O.context else 0)]) + (pid.to_bytes(4, 'little') if O.context else b'')
     def enter(self, ip, pid, el, full=False):
         """An address, with the context if that has changed."""
@@ -142,6 +152,7 @@ class Unit:
             if self.branches % 11 == 0: self.flush(); self.b.extend([0xd9, 0xf7, 0x2e, 3])
             if self.branches % 13 == 0: self.flush(); self.b.extend([0xd9, 0x34]); self.b[-2:] = [0xda, 0xf6 | 1, 0x2e, 3]
             if self.branches % 5 == 0: self.flush(); n = max(self.waiting - 2, 0); self.b.extend([0x2d, n] if n else []); self.waiting -= n
+        elif O.q and taken and self.branches % O.q == 0: return self.q(nxt)
         elif O.ete and taken and self.branches % 3 == 0:
             while self.atoms and not self.atoms[-1] and self.branches % 2: self.atoms.pop()
             self.address(ip, source=True)
@@ -155,6 +166,7 @@ class Unit:
         if taken and indirect:
             if O.return_stack and not links and self.stack and self.stack[-1] == nxt: self.stack.pop()
             else: self.address(nxt)
+        self.n = 0
         if O.timestamps and self.branches % O.timestamps == 0: self.timestamp()
 
 clock = [1000]; executed = 0
@@ -173,15 +185,16 @@ symbols = {s.name: s['st_value'] for s in kernel.elf.get_section_by_name('.symta
 def step(p, u, code, ip, nxt, el):
     """An instruction that is traced, and what it tells. SVC and ERET are left to the caller."""
     global executed
-    executed += 1; clock[0] += 1; u.count += 1
+    executed += 1; clock[0] += 1; u.count += 1; u.n += 1
     k, links, target = code.kind(ip)
     if k != PLAIN: u.p0 = ip
+    elif O.q and executed % (3 * O.q) == 0: u.q(nxt)
     if k == COND:
         taken = int(nxt == target); u.branch(ip, nxt, taken, False, False)
         if taken: line(ip, nxt, 'jcc', p.pid, u)
     elif k in (DIRECT, INDIRECT):
         line(ip, nxt, 'call' if links else 'jmp', p.pid, u); u.branch(ip, nxt, 1, k == INDIRECT, links)
-    elif k == ISB: u.atoms.append(1)
+    elif k == ISB: u.atoms.append(1); u.n = 0
     return k
 
 def in_kernel(p, u, entry, back):
@@ -296,7 +309,7 @@ configr = (O.context and 1 << 6) | (O.timestamps and 1 << 11) | (O.return_stack 
 id8 = 16 if O.speculation else 0
 priv = [1, 8 << 32 | len(units), 0]
 for u in units:
-    regs = [configr, 1 << 31 | 0x10 + 2 * u.cpu if O.hw_id else u.id, 0x28000ea1, 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
+    regs = [configr, 1 << 31 | 0x10 + 2 * u.cpu if O.hw_id else u.id, 0x28000ea1 | (O.q and 1 << 15), 0xffff if O.ete else 0x4100f422, 0x20001088, id8, 0xcc]
     source = 1 if O.virtual else 0xffffffffffffffff
     if O.ete: regs = regs[:3] + [0x4100fff3] + regs[4:] + [0x47705a13, source]
     else: regs += [source]

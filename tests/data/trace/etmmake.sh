@@ -47,6 +47,7 @@ make etm-ete $small --sync 200 --ete --raw
 make etm-stack $small --sync 200 --return-stack
 make etm-times $small --sync 200 --timestamps 20
 make etm-cycles $small --sync 200 --cycles --timestamps 30
+make etm-q $small --sync 200 --q 3
 make etm-context $small --sync 200 --context
 make etm-speculation $small --sync 200 --speculation
 make etm-interrupt $small --sync 200 --interrupt 500
