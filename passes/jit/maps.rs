@@ -26,6 +26,7 @@ impl Planner<'_> {
         for memory in self.recorded.memory.iter().filter(|memory| !dumped.contains(&memory.map.pid)) {
             by_pid.entry(memory.map.pid).or_default().push(memory);
         }
+        self.places.only_process = by_pid.keys().next().copied().filter(|_| by_pid.len() == 1);
         for (pid, mut memory) in by_pid {
             // An earlier program with this pid had another map, which is lost.
             let newest = memory.iter().map(|memory| memory.map.key).max().unwrap_or(OrderKey::END);

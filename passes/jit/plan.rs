@@ -165,7 +165,7 @@ impl<'r> Planner<'r> {
         }
         for (path, markers) in by_path {
             let inode = markers.iter().find_map(|marker| marker.inode);
-            match self.places.open(path, inode) {
+            match self.places.open(path, inode, markers[0].pid) {
                 Ok((bytes, place)) => match Dump::new(&bytes) {
                     Ok(dump) => {
                         self.allow_gaps(bytes.len());

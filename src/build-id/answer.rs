@@ -50,6 +50,8 @@ pub enum Source {
     File,
     /// The recorded path as seen by the process with this pid.
     ProcRoot(u32),
+    /// A file that the process with this pid has mapped.
+    MapFiles(u32),
     /// One of [`Places::roots`](crate::Places::roots).
     Root(PathBuf),
     /// One of [`Places::caches`](crate::Places::caches).
@@ -64,6 +66,7 @@ impl fmt::Display for Source {
             Source::KnownList => write!(f, "known list"),
             Source::File => write!(f, "file"),
             Source::ProcRoot(pid) => write!(f, "/proc/{pid}/root"),
+            Source::MapFiles(pid) => write!(f, "/proc/{pid}/map_files"),
             Source::Root(folder) => write!(f, "root {}", folder.display()),
             Source::Cache => write!(f, "build-id cache"),
             Source::RunningKernel => write!(f, "running kernel"),
@@ -89,6 +92,15 @@ pub enum Reason {
         inode: u64,
         /// The one in the recording.
         recorded: u64,
+    },
+    /// It has another build-id than the wanted one.
+    OtherId {
+        /// The file or folder.
+        place: PathBuf,
+        /// Its build-id.
+        found: BuildId,
+        /// The one that was searched for.
+        wanted: BuildId,
     },
     /// There is no longer a process with that pid.
     NoProcess,
@@ -139,6 +151,9 @@ impl fmt::Display for Reason {
             Reason::Deleted => write!(f, "deleted or replaced before the recording ended, not read"),
             Reason::Replaced { place, inode, recorded } => {
                 write!(f, "{}: replaced: inode is {inode}, recording says {recorded}", place.display())
+            }
+            Reason::OtherId { place, found, wanted } => {
+                write!(f, "{}: build-id is {found}, recording says {wanted}", place.display())
             }
             Reason::NoProcess => write!(f, "the process has ended"),
             Reason::Unreadable { place, error } => write!(f, "{}: {error}", place.display()),

@@ -2,6 +2,7 @@
 //! place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,7 @@ pub struct Places {
     /// Build-ids given by the user. They come first and are not checked.
     pub known: KnownIds,
     /// True to read the recorded paths on this machine, and then below `/proc/PID/root` for processes in a
-    /// container.
+    /// container; by a build-id, also the files that the process still has mapped.
     ///
     /// A file whose inode number differs from the recorded one is not used. Recordings without inode numbers,
     /// and those of another machine, have no such protection.
@@ -134,8 +135,13 @@ pub struct Finder {
     modules: Vec<OnceLock<Modules>>,
 }
 
-/// The reasons so far.
-type Tried = Vec<(Source, Reason)>;
+/// A search, with the reasons so far.
+#[derive(Default)]
+struct Search {
+    /// The build-id that the file must have, if known.
+    wanted: Option<BuildId>,
+    tried: Vec<(Source, Reason)>,
+}
 
 /// [`Answer::Found`] without the source.
 struct Hit {
@@ -153,13 +159,22 @@ impl Finder {
 
     /// The build-id of an object, or the reasons why there is none.
     pub fn find(&self, object: &Object) -> Answer {
-        let mut tried = Tried::new();
-        self.in_known(object, &mut tried)
-            .or_else(|| self.in_files(object, &mut tried))
-            .or_else(|| self.in_roots(object, &mut tried))
-            .or_else(|| self.in_caches(object, &mut tried))
-            .or_else(|| self.in_running(object, &mut tried))
-            .unwrap_or(Answer::Missing { tried })
+        self.search(object, Search::default())
+    }
+
+    /// The first place of an object that has this build-id, or the reasons why there is none. The id identifies
+    /// the file, so its inode may differ, and the file may have been deleted.
+    pub fn find_same(&self, object: &Object, id: BuildId) -> Answer {
+        self.search(object, Search { wanted: Some(id), ..Search::default() })
+    }
+
+    fn search(&self, object: &Object, mut search: Search) -> Answer {
+        self.in_known(object, &mut search)
+            .or_else(|| self.in_files(object, &mut search))
+            .or_else(|| self.in_roots(object, &mut search))
+            .or_else(|| self.in_caches(object, &mut search))
+            .or_else(|| self.in_running(object, &mut search))
+            .unwrap_or(Answer::Missing { tried: search.tried })
     }
 
     /// The bytes of the vdso of 64-bit processes, if the recorded kernel is running and may be used.
@@ -168,16 +183,16 @@ impl Finder {
         here.then(|| self.recorded_is_running().ok()?.vdso_image()).flatten()
     }
 
-    fn in_known(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+    fn in_known(&self, object: &Object, search: &mut Search) -> Option<Answer> {
         if self.places.known.is_empty() {
             return None;
         }
         let place = object.name().to_owned();
         let hit = self.places.known.get(&place).map(|id| Hit { id, place, checked: true });
-        accept(tried, Source::KnownList, hit.ok_or(Reason::NotListed))
+        search.accept(Source::KnownList, hit.ok_or(Reason::NotListed))
     }
 
-    fn in_files(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+    fn in_files(&self, object: &Object, search: &mut Search) -> Option<Answer> {
         let (path, inode, pid) = match object {
             _ if !self.places.files => return None,
             Object::File { path, inode, pid } => (path, *inode, *pid),
@@ -185,15 +200,29 @@ impl Finder {
             Object::Module(_) | Object::Kernel | Object::Vdso | Object::Vdso32 => return None,
         };
         if !path.is_absolute() {
-            return accept(tried, Source::File, Err(Reason::NotAbsolute));
+            return search.accept(Source::File, Err(Reason::NotAbsolute));
         }
-        if path.as_os_str().as_bytes().ends_with(b" (deleted)") {
-            return accept(tried, Source::File, Err(Reason::Deleted));
+        let living = without_deleted(path);
+        if living != path && search.wanted.is_none() {
+            return search.accept(Source::File, Err(Reason::Deleted));
         }
-        accept(tried, Source::File, read(path.clone(), inode)).or_else(|| {
+        let inode = inode.filter(|_| search.wanted.is_none());
+        search.accept(Source::File, read(living.to_owned(), inode)).or_else(|| {
             let pid = pid?;
-            accept(tried, Source::ProcRoot(pid), self.as_seen_by(pid, path, inode))
+            search
+                .accept(Source::ProcRoot(pid), self.as_seen_by(pid, living, inode))
+                .or_else(|| self.in_memory_of(pid, path, search))
         })
+    }
+
+    /// A file that a living process still has mapped, although its path is gone or leads to another file.
+    fn in_memory_of(&self, pid: u32, path: &Path, search: &mut Search) -> Option<Answer> {
+        search.wanted?;
+        let folder = self.places.system_root.join("proc").join(pid.to_string()).join("map_files");
+        let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+        let is_mapping = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|target| target == path);
+        let links: BTreeSet<PathBuf> = entries.filter(is_mapping).collect();
+        links.into_iter().find_map(|link| search.accept(Source::MapFiles(pid), read(link, None)))
     }
 
     fn as_seen_by(&self, pid: u32, path: &Path, inode: Option<u64>) -> Result<Hit, Reason> {
@@ -204,18 +233,18 @@ impl Finder {
         read(inside(&process.join("root"), path)?, inode)
     }
 
-    fn in_roots(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+    fn in_roots(&self, object: &Object, search: &mut Search) -> Option<Answer> {
         let mut roots = self.places.roots.iter().zip(&self.modules);
         roots.find_map(|(root, modules)| match object {
             Object::File { path, .. } => {
                 let hit = if path.is_absolute() {
-                    inside(root, path).and_then(|place| read(place, None))
+                    inside(root, without_deleted(path)).and_then(|place| read(place, None))
                 } else {
                     Err(Reason::NotAbsolute)
                 };
-                accept(tried, Source::Root(root.clone()), hit)
+                search.accept(Source::Root(root.clone()), hit)
             }
-            Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, tried),
+            Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, search),
             // `make vdso_install` puts several below /lib/modules, and the recording does not show which one
             // a process got.
             Object::Vdso | Object::Vdso32 => None,
@@ -228,18 +257,18 @@ impl Finder {
         object: &Object,
         root: &Path,
         modules: &OnceLock<Modules>,
-        tried: &mut Tried,
+        search: &mut Search,
     ) -> Option<Answer> {
         let source = Source::Root(root.to_owned());
         let Some(release) = &self.places.recorded_on.release else {
-            return accept(tried, source, Err(Reason::NoRelease));
+            return search.accept(source, Err(Reason::NoRelease));
         };
         let mut places = BTreeSet::new();
         if let Object::Module(path) = object {
             // The recorded path decides between modules of the same name, if it can be read.
             let named = path.is_absolute().then(|| root::resolve(root, path).ok()).flatten();
             if let Some(Ok(hit)) = named.clone().map(|place| read(place, None)) {
-                return accept(tried, source, Ok(hit));
+                return search.accept(source, Ok(hit));
             }
             let modules = modules.get_or_init(|| installed::modules(root, release));
             places.extend(modules.get(&installed::module_name(path)).into_iter().flatten().cloned());
@@ -248,26 +277,26 @@ impl Finder {
             places.extend(installed::kernels(root, release));
         }
         if places.is_empty() {
-            return accept(tried, source, Err(Reason::NotInRoot { release: release.clone() }));
+            return search.accept(source, Err(Reason::NotInRoot { release: release.clone() }));
         }
         let mut found = BTreeMap::new();
         for place in places {
             match read(place, None) {
                 Ok(hit) => found.extend([(hit.id, hit.place)]),
-                Err(reason) => tried.push((source.clone(), reason)),
+                Err(reason) => search.tried.push((source.clone(), reason)),
             }
         }
-        accept(tried, source, only(root, found)?)
+        search.accept(source, only(root, found, search.wanted)?)
     }
 
-    fn in_caches(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+    fn in_caches(&self, object: &Object, search: &mut Search) -> Option<Answer> {
         // If there are two vdsos, the cache's entry of that name is the other one.
         let is_other = *object == Object::Vdso32 && self.places.recorded_on.may_be_64_bit();
         let mut caches = self.places.caches.iter().filter(|_| !is_other);
-        caches.find_map(|folder| accept(tried, Source::Cache, cached(folder, object.name())))
+        caches.find_map(|folder| search.accept(Source::Cache, cached(folder, object.name(), search.wanted)))
     }
 
-    fn in_running(&self, object: &Object, tried: &mut Tried) -> Option<Answer> {
+    fn in_running(&self, object: &Object, search: &mut Search) -> Option<Answer> {
         if !self.places.running_kernel {
             return None;
         }
@@ -285,7 +314,7 @@ impl Finder {
                 running().and_then(|it| judge(it.vdso().ok_or(Reason::NoVdso)?, false))
             }
         };
-        accept(tried, Source::RunningKernel, hit)
+        search.accept(Source::RunningKernel, hit)
     }
 
     /// The running kernel, if it seems to be the recorded one.
@@ -305,15 +334,25 @@ fn same(here: String, recorded: &str) -> Result<(), Reason> {
     if here == recorded { Ok(()) } else { Err(Reason::OtherKernel { here, recorded: recorded.to_owned() }) }
 }
 
-/// Ends the search with a hit, or notes the reason and continues.
-fn accept(tried: &mut Tried, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
-    match hit {
-        Ok(Hit { id, place, checked }) => Some(Answer::Found { id, source, place, checked }),
-        Err(reason) => {
-            tried.push((source, reason));
-            None
-        }
+impl Search {
+    /// Ends the search with a hit, or notes the reason and continues.
+    fn accept(&mut self, source: Source, hit: Result<Hit, Reason>) -> Option<Answer> {
+        let reason = match hit {
+            Ok(Hit { id, place, checked }) => match self.wanted.filter(|&wanted| wanted != id) {
+                None => return Some(Answer::Found { id, source, place, checked }),
+                Some(wanted) => Reason::OtherId { place, found: id, wanted },
+            },
+            Err(reason) => reason,
+        };
+        self.tried.push((source, reason));
+        None
     }
+}
+
+/// The path without the suffix that the kernel adds to the name of a mapped file that was deleted.
+pub fn without_deleted(path: &Path) -> &Path {
+    let name = path.as_os_str().as_bytes();
+    Path::new(OsStr::from_bytes(name.strip_suffix(b" (deleted)").unwrap_or(name)))
 }
 
 /// Reads a file, which must have this inode number if one is known.
@@ -347,17 +386,24 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Reason> {
     })
 }
 
-fn cached(cache: &Path, name: &Path) -> Result<Hit, Reason> {
+fn cached(cache: &Path, name: &Path, wanted: Option<BuildId>) -> Result<Hit, Reason> {
     // Resolved as in a root, so that a recorded name with `..` cannot lead to a folder outside the cache.
-    let folder = inside(cache, name)?;
+    let folder = inside(cache, without_deleted(name))?;
     match cache::entries(&folder) {
-        Ok(entries) => only(&folder, entries).unwrap_or(Err(Reason::NoId { place: folder })),
+        Ok(entries) => only(&folder, entries, wanted).unwrap_or(Err(Reason::NoId { place: folder })),
         Err(error) => Err(Reason::Unreadable { place: folder, error: error.into() }),
     }
 }
 
-/// The only build-id of this folder; `None` if there is none.
-fn only(folder: &Path, mut found: BTreeMap<BuildId, PathBuf>) -> Option<Result<Hit, Reason>> {
+/// The wanted build-id of this folder, or else the only one; `None` if there is none.
+fn only(
+    folder: &Path,
+    mut found: BTreeMap<BuildId, PathBuf>,
+    wanted: Option<BuildId>,
+) -> Option<Result<Hit, Reason>> {
+    if let Some((id, place)) = wanted.and_then(|id| found.remove_entry(&id)) {
+        return Some(Ok(Hit { id, place, checked: false }));
+    }
     if found.len() > 1 {
         return Some(Err(Reason::Several { place: folder.to_owned(), ids: found.into_keys().collect() }));
     }

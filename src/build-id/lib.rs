@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 pub use crate::answer::{Answer, Reason, Source};
 pub use crate::elf::{Error, Metered, from_elf, from_notes, of_file, of_open, open, open_unlinked};
-pub use crate::finder::{Finder, Object, Places, RecordedOn};
+pub use crate::finder::{Finder, Object, Places, RecordedOn, without_deleted};
 pub use crate::installed::module_name;
 pub use crate::known::{KnownError, KnownIds, read_list};
 pub use crate::root::{resolve, resolve_folder};

@@ -7,6 +7,7 @@ use std::path::{Component, Path};
 
 use build_id::BuildId;
 use perfx_format::Bytes;
+use perfx_format::names::without_deleted;
 use perfx_resolve::{Images, Lack, PerfMaps, Search, dso_name, recorded_on};
 use symbols::{Content, SymbolFile};
 
@@ -62,7 +63,7 @@ impl SymbolFiles {
     /// ```
     pub fn find(stacks: &Stacks, search: Search<'_>) -> SymbolFiles {
         let images = Images::new(search);
-        let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian));
+        let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian), search.facts);
         let mut found = SymbolFiles::default();
         let of_processes: BTreeSet<u32> =
             stacks.tree.frames().map(|frame| frame.process).filter(|&process| process != 0).collect();
@@ -126,7 +127,7 @@ impl SymbolFiles {
 impl PackedDso {
     /// The folder of the entry in the cache, as perf names it: the DSO's path, then the build-id.
     fn folder(&self, id: BuildId) -> String {
-        let path = String::from_utf8_lossy(&self.name);
+        let path = String::from_utf8_lossy(without_deleted(&self.name));
         // A recorded name could lead out of the cache with `..`.
         let below = Path::new(&*path).components().filter_map(|part| match part {
             Component::Normal(part) => part.to_str(),

@@ -59,9 +59,11 @@ pub fn is_memory(name: &[u8]) -> bool {
     memory.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// True for memory whose code a perf map may list, by the names that perf has for it (tools/perf/util/map.c).
+/// True for memory whose code a perf map may list, by the names that perf has for it (tools/perf/util/map.c), and
+/// for the memory file in which .NET keeps its code.
 pub fn is_listed_memory(name: &[u8]) -> bool {
-    let memory: [&[u8]; 6] = [b"//anon", b"/dev/zero", b"/anon_hugepage", b"[stack", b"/SYSV", b"[heap]"];
+    let memory: [&[u8]; 7] =
+        [b"//anon", b"/dev/zero", b"/anon_hugepage", b"[stack", b"/SYSV", b"[heap]", b"/memfd:doublemapper"];
     memory.iter().any(|prefix| name.starts_with(prefix))
 }
 

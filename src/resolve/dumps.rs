@@ -1,4 +1,5 @@
-//! Finds the jitdump that a process mapped, and opens it only if that is safe.
+//! Finds the jitdump and the perf map of a process, also of one in a container, and opens them only if that is
+//! safe.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -11,6 +12,7 @@ use perfx_format::names::without_deleted;
 use perfx_format::{Bytes, Inode};
 use rustix::process::geteuid;
 
+use crate::facts::Facts;
 use crate::ids::IdOptions;
 
 /// The largest dump that is read, bytes. A larger one comes from a process that ran for days, or is meant to
@@ -35,6 +37,10 @@ pub struct Places {
     pub roots: Vec<PathBuf>,
     /// The reason not to search the recorded paths on this machine, if there is one.
     pub not_here: Option<&'static str>,
+    /// The only process of the recording with code in memory without a file, if there is only one. In a
+    /// container it has another pid, which is in the name of its perf map: so a map that is alone in one of
+    /// the folders or roots is its own.
+    pub only_process: Option<u32>,
 }
 
 /// Finds perf maps, the lists of code that JIT compilers write, and opens them only if that is safe.
@@ -42,15 +48,20 @@ pub struct Places {
 pub struct PerfMaps(Places);
 
 impl PerfMaps {
-    /// Searches the roots and, if the recording is of this machine, its paths.
-    pub fn new(ids: &IdOptions, recorded_on: &RecordedOn) -> PerfMaps {
+    /// Searches the roots and, if the recording is of this machine, its paths and living processes.
+    pub fn new(ids: &IdOptions, recorded_on: &RecordedOn, facts: &Facts) -> PerfMaps {
         let places = Places::new(Vec::new(), ids.roots().to_vec(), ids.is_foreign());
-        PerfMaps(places.of_recording(recorded_on))
+        PerfMaps(Places { only_process: facts.only_jit_process(), ..places.of_recording(recorded_on) })
     }
 
     /// The path at which a process writes its perf map. perf shows it as the name of the listed memory.
     pub fn path(pid: u32) -> String {
         format!("/tmp/perf-{pid}.map")
+    }
+
+    /// The pid in the name of a perf map.
+    pub fn pid_in(map: &Path) -> Option<u32> {
+        map.file_name()?.to_str()?.strip_prefix("perf-")?.strip_suffix(".map")?.parse().ok()
     }
 
     /// Opens the perf map of a process.
@@ -66,7 +77,7 @@ impl PerfMaps {
 impl Places {
     /// Searches these folders and roots, and this machine unless `foreign`.
     pub fn new(folders: Vec<PathBuf>, roots: Vec<PathBuf>, foreign: bool) -> Places {
-        Places { folders, roots, not_here: foreign.then_some("--foreign") }
+        Places { folders, roots, not_here: foreign.then_some("--foreign"), only_process: None }
     }
 
     /// The places for a recording: without this machine unless it is provably the recorded one, because dumps
@@ -79,42 +90,81 @@ impl Places {
         Places { not_here: self.not_here.or_else(foreign), ..self.clone() }
     }
 
-    /// Opens the perf map of a process.
+    /// Opens the perf map of a process. If that is in a pid namespace, the name of its map has the pid there.
     ///
     /// # Errors
     ///
     /// The reason why none can be used.
     pub fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
-        self.open(PerfMaps::path(pid).as_bytes(), None)
+        let path = PathBuf::from(PerfMaps::path(pid));
+        let mut candidates = self.named(&path);
+        candidates.extend(self.only_process.filter(|&only| only == pid).and_then(|_| self.lone_map()));
+        if self.not_here.is_none() {
+            let inner = inner_pid(Path::new(PROC), pid).filter(|&inner| inner != pid);
+            let inside = PerfMaps::path(inner.unwrap_or(pid));
+            let inside = seen_by(Path::new(PROC), pid, Path::new(&inside));
+            let here =
+                Candidate { found: Ok(path.clone()), shown: path.clone(), trust: Trust::Recorded(None) };
+            let (first, second) = if inner.is_some() { (inside, Some(here)) } else { (Some(here), inside) };
+            candidates.extend(first.into_iter().chain(second));
+        }
+        self.first_of(candidates, &path)
     }
 
-    /// Opens the dump that was mapped at this path; if that fails, the error is the reason. `mapped` is the
-    /// inode of the mapped file, if the recording contains it.
+    /// Opens the dump that this process mapped at this path; if that fails, the error is the reason. `mapped` is
+    /// the inode of the mapped file, if the recording contains it.
     ///
     /// # Errors
     ///
     /// The reason why none can be used.
-    pub fn open(&self, path: &[u8], mapped: Option<Inode>) -> Result<(Bytes, PathBuf), String> {
+    pub fn open(&self, path: &[u8], mapped: Option<Inode>, pid: u32) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
-        let name = path.file_name().unwrap_or_default();
+        let mut candidates = self.named(path);
+        if self.not_here.is_none() && path.is_absolute() {
+            let trust = Trust::Recorded(mapped);
+            candidates.push(Candidate { found: Ok(path.to_owned()), shown: path.to_owned(), trust });
+            candidates.extend(seen_by(Path::new(PROC), pid, path));
+        }
+        self.first_of(candidates, path)
+    }
+
+    /// The places that the user named: folders with the file, and what the roots have at its path.
+    fn named(&self, path: &Path) -> Vec<Candidate> {
+        let in_folders = self.folders.iter().map(|folder| {
+            let place = folder.join(path.file_name().unwrap_or_default());
+            Candidate { found: Ok(place.clone()), shown: place, trust: Trust::User }
+        });
         let below_root = path.strip_prefix("/").unwrap_or(path);
-        let in_folders =
-            self.folders.iter().map(|folder| folder.join(name)).map(|place| (place.clone(), Ok(place)));
-        let in_roots =
-            self.roots.iter().map(|root| (root.join(below_root), build_id::resolve_folder(root, path)));
+        let in_roots = self.roots.iter().map(|root| Candidate {
+            shown: root.join(below_root),
+            found: build_id::resolve_folder(root, path),
+            trust: Trust::User,
+        });
+        in_folders.chain(in_roots).collect()
+    }
+
+    /// The perf map that is alone in a folder or root.
+    fn lone_map(&self) -> Option<Candidate> {
+        let in_roots = self.roots.iter().filter_map(|root| build_id::resolve(root, Path::new("/tmp")).ok());
+        let mut folders = self.folders.iter().cloned().chain(in_roots);
+        folders.find_map(|folder| {
+            let names = std::fs::read_dir(folder).ok()?.flatten();
+            let mut maps = names.map(|entry| entry.path()).filter(|place| PerfMaps::pid_in(place).is_some());
+            let place = maps.next().filter(|_| maps.next().is_none())?;
+            Some(Candidate { found: Ok(place.clone()), shown: place, trust: Trust::User })
+        })
+    }
+
+    /// Opens the first of the candidates for the file at this path that can be used.
+    fn first_of(&self, candidates: Vec<Candidate>, path: &Path) -> Result<(Bytes, PathBuf), String> {
         let mut why = None;
-        let here = self.not_here.is_none() && path.is_absolute();
-        for (place, found, is_named) in in_folders
-            .chain(in_roots)
-            .map(|(place, found)| (place, found, true))
-            .chain(here.then(|| (path.to_owned(), Ok(path.to_owned()), false)))
-        {
+        for Candidate { shown, found, trust } in candidates {
             let found = found.map_err(build_id::Error::from).map_err(Refused::from);
-            match found.and_then(|found| Ok((open(&found, (!is_named).then_some(mapped))?, found))) {
+            match found.and_then(|found| Ok((open(&found, trust)?, found))) {
                 Ok(opened) => return Ok(opened),
                 // An existing file that can't be used is a more helpful reason than a missing file.
                 Err(Refused { there, what }) if there || why.is_none() => {
-                    why = Some(format!("{}: {what}", place.display()));
+                    why = Some(format!("{}: {what}", shown.display()));
                 }
                 Err(_) => {}
             }
@@ -124,6 +174,45 @@ impl Places {
             format!("{}: its recorded path is not searched: {reason}", path.display())
         }))
     }
+}
+
+/// The folder with the processes of this machine.
+const PROC: &str = "/proc";
+
+/// A place to look for a file.
+struct Candidate {
+    /// The place in messages.
+    shown: PathBuf,
+    /// The place without symbolic links.
+    found: std::io::Result<PathBuf>,
+    trust: Trust,
+}
+
+/// The reason why root may read a file that another user owns.
+#[derive(Clone, Copy)]
+enum Trust {
+    /// The user named the place.
+    User,
+    /// The path is recorded; another file may be there by now, written by anyone. The file must have this inode.
+    Recorded(Option<Inode>),
+    /// The user with this id owns a recorded process, which is alive.
+    Process(u32),
+}
+
+/// The pid of a living process in the innermost of its pid namespaces.
+fn inner_pid(proc: &Path, pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(proc.join(pid.to_string()).join("status")).ok()?;
+    let pids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
+    pids.split_whitespace().last()?.parse().ok()
+}
+
+/// The file at a path as a living process sees it.
+fn seen_by(proc: &Path, pid: u32, path: &Path) -> Option<Candidate> {
+    let process = proc.join(pid.to_string());
+    let owner = std::fs::metadata(&process).ok()?.uid();
+    let root = process.join("root");
+    let shown = root.join(path.strip_prefix("/").unwrap_or(path));
+    Some(Candidate { shown, found: build_id::resolve_folder(&root, path), trust: Trust::Process(owner) })
 }
 
 struct Refused {
@@ -140,19 +229,17 @@ impl From<build_id::Error> for Refused {
     }
 }
 
-/// Opens a dump at a path from the user (`recorded` is `None`) or from the recording. A recorded path may
-/// have another file by now, written by anyone.
-fn open(path: &Path, recorded: Option<Option<Inode>>) -> Result<Bytes, Refused> {
+fn open(path: &Path, trust: Trust) -> Result<Bytes, Refused> {
     let (file, metadata) = build_id::open_unlinked(path)?;
-    map(&file, &metadata, recorded).map_err(|what| Refused { there: true, what })
+    map(&file, &metadata, trust).map_err(|what| Refused { there: true, what })
 }
 
-fn map(file: &File, metadata: &Metadata, recorded: Option<Option<Inode>>) -> Result<Bytes, String> {
+fn map(file: &File, metadata: &Metadata, trust: Trust) -> Result<Bytes, String> {
     let (user, owner) = (geteuid().as_raw(), metadata.uid());
-    let is_same = |inode: Inode| inode.inode == metadata.ino();
-    let is_trusted = match recorded {
-        None => true,
-        Some(mapped) => mapped.is_some_and(is_same),
+    let is_trusted = match trust {
+        Trust::User => true,
+        Trust::Recorded(mapped) => mapped.is_some_and(|inode| inode.inode == metadata.ino()),
+        Trust::Process(of) => of == owner,
     };
     // Root reads the dumps of other users, but not files that they may have put in place of recorded ones.
     if owner != user && owner != 0 && !(user == 0 && is_trusted) {
@@ -199,7 +286,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, at("jit-4.dump"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
         let places = Places::new(vec![folder.path().to_owned()], Vec::new(), false);
-        let open = |path: &[u8]| places.open(path, None).map(|(bytes, _)| bytes.to_vec());
+        let open = |path: &[u8]| places.open(path, None, 0).map(|(bytes, _)| bytes.to_vec());
         assert_eq!(open(b"/elsewhere/jit-1.dump").unwrap(), b"dump");
         for (name, why) in [
             (&b"/tmp/jit-2.dump"[..], "link"),
@@ -211,10 +298,47 @@ mod tests {
             assert!(said.contains(why), "{said}");
         }
         let recorded = at("jit-1.dump").into_os_string().into_encoded_bytes();
-        assert!(Places::default().open(&recorded, None).is_ok());
+        assert!(Places::default().open(&recorded, None, 0).is_ok());
         let foreign = Places::default().of_recording(&RecordedOn::default());
         for nowhere in [Places::new(Vec::new(), Vec::new(), true), foreign] {
-            assert!(nowhere.open(&recorded, None).is_err());
+            assert!(nowhere.open(&recorded, None, 0).is_err());
         }
+    }
+
+    /// perf named 341 samples of such a process, perfx none.
+    #[test]
+    fn the_perf_map_of_a_process_in_a_container_has_the_pid_of_its_namespace() {
+        let proc = tempfile::tempdir().unwrap();
+        let process = proc.path().join("4711");
+        std::fs::create_dir_all(process.join("root/tmp")).unwrap();
+        std::fs::write(process.join("status"), "Name:\tnode\nNStgid:\t4711\t12\t1\nNSpid:\t4711\n").unwrap();
+        std::fs::write(process.join("root/tmp/perf-1.map"), b"map").unwrap();
+        assert_eq!(inner_pid(proc.path(), 4711), Some(1));
+        assert_eq!(inner_pid(proc.path(), 4712), None);
+        let open = |pid| {
+            let candidates = seen_by(proc.path(), pid, Path::new("/tmp/perf-1.map")).into_iter().collect();
+            Places::default().first_of(candidates, Path::new("/tmp/perf-1.map")).map(|(map, _)| map.to_vec())
+        };
+        assert_eq!(open(4711).unwrap(), b"map");
+        assert!(open(4712).is_err());
+    }
+
+    #[test]
+    fn a_perf_map_that_is_alone_in_a_root_is_that_of_the_only_process_with_such_code() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("tmp")).unwrap();
+        let write = |name: &str| std::fs::write(root.path().join("tmp").join(name), name).unwrap();
+        write("perf-1.map");
+        write("perf-x.map");
+        let places = Places::new(Vec::new(), vec![root.path().to_owned()], true);
+        let places = Places { only_process: Some(4711), ..places };
+        let map = |pid| places.perf_map(pid).map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
+        assert_eq!(map(4711).unwrap(), "perf-1.map");
+        assert!(map(4712).is_err());
+        // Nothing shows which of two is right.
+        write("perf-2.map");
+        assert!(map(4711).is_err());
+        write("perf-4711.map");
+        assert_eq!(map(4711).unwrap(), "perf-4711.map");
     }
 }

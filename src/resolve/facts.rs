@@ -1,6 +1,6 @@
 //! Interprets the records of a recording in a first reading: events, address spaces, tasks, build-ids.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -63,6 +63,8 @@ pub struct Facts {
     pub modules: HashMap<u32, Option<u64>>,
     /// The kernel of the host, and the addresses between its end and the next mapping.
     beyond_kernel: Option<(u32, Range<u64>)>,
+    /// The processes that mapped code in memory without a file.
+    jit_processes: BTreeSet<u32>,
     /// The addresses of the DSOs named by KSYMBOL records: BPF programs and other code that the kernel loads.
     pub ksymbols: HashMap<u32, u64>,
 }
@@ -211,6 +213,7 @@ pub struct FactsSurvey {
     whole_cpus: bool,
     /// HEADER_BUILD_ID records.
     recorded_ids: Vec<Vec<u8>>,
+    jit_processes: BTreeSet<u32>,
 }
 
 impl FactsSurvey {
@@ -270,6 +273,9 @@ impl FactsSurvey {
         let Some(mapping) = mapping else { return };
         self.parts.learn(dso, &mapping, is_of_kernel);
         if !is_of_kernel {
+            if mapping.is_code && machine == Machine::Host && is_listed_memory(mapping.name) {
+                self.jit_processes.insert(mapping.pid);
+            }
             return;
         }
         let start = self.modules.entry(dso).or_insert(Some(mapping.start));
@@ -289,7 +295,16 @@ impl FactsSurvey {
         let FactsSurvey {
             task_changes, changes, files, parts, guests, mut reference, names, cgroups, ..
         } = self;
-        let FactsSurvey { ksymbols, modules, kernel, whole_cpus, recorded_ids, guest_references, .. } = self;
+        let FactsSurvey {
+            jit_processes,
+            ksymbols,
+            modules,
+            kernel,
+            whole_cpus,
+            recorded_ids,
+            guest_references,
+            ..
+        } = self;
         let names = names_of(all, features, event_types, endian, &names);
         let counted_as = counted_as(all, &names);
         let events = all.iter().zip(names).map(|(event, name)| EventFacts::new(event, name)).collect();
@@ -323,6 +338,7 @@ impl FactsSurvey {
             memory,
             modules,
             beyond_kernel,
+            jit_processes,
             ksymbols,
         }
     }
@@ -376,6 +392,11 @@ impl Facts {
         )?;
         let all = recording.all_events();
         Ok(survey.finish(&all, &recording.features, &recording.event_types, recording.endian))
+    }
+
+    /// The process that mapped code in memory without a file, if only one did.
+    pub fn only_jit_process(&self) -> Option<u32> {
+        self.jit_processes.first().copied().filter(|_| self.jit_processes.len() == 1)
     }
 
     /// True if it is memory of a process without a file.

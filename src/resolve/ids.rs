@@ -663,13 +663,14 @@ fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
 /// `MAP_HUGETLB` of mmap(2).
 const MAP_HUGETLB: u32 = 0x40000;
 
-/// True for a mapping of a file or of a part of the kernel, false for anonymous memory.
+/// True for a mapping of a file or of a part of the kernel, false for anonymous memory. Programs are run from
+/// memory files, too (memfd_create(2)); their mapping has a build-id.
 pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     let name = &*dso.name;
     if dso.kernel || name == b"[vdso]" {
         return !name.is_empty();
     }
-    name.starts_with(b"/") && flags & MAP_HUGETLB == 0 && !is_memory(name)
+    name.starts_with(b"/") && (dso.tells_id() || flags & MAP_HUGETLB == 0 && !is_memory(name))
 }
 
 /// True for the name of a kernel, not of a module: in recordings of `perf kvm`, a guest kernel's name

@@ -315,13 +315,15 @@ pub struct NamedPlace<'f> {
     has_named: Cell<bool>,
     /// The reason why the kernel has no symbols.
     why: Option<String>,
+    /// A note on the source of the names.
+    said: Option<String>,
 }
 
 impl<'f> Names<'f> {
     /// The names of a recording.
     pub fn new(search: Search<'f>) -> Names<'f> {
         let Search { features, endian, ids, inlined, .. } = search;
-        let maps = PerfMaps::new(ids, &recorded_on(features, endian));
+        let maps = PerfMaps::new(ids, &recorded_on(features, endian), search.facts);
         Names { images: Images::new(search), maps, endian, inlined }
     }
 
@@ -337,7 +339,7 @@ impl<'f> Names<'f> {
         match frame.process {
             _ if frame == Frame::UNTRACED => {
                 let source = Some(NameSource::Ksymbol("[untraced]".into(), frame.at));
-                NamedPlace { facts, number, dso: None, source, shown, has_named, why: None }
+                NamedPlace { facts, number, dso: None, source, shown, has_named, why: None, said: None }
             }
             0 => {
                 let source = frame.dso.and_then(|number| {
@@ -348,13 +350,18 @@ impl<'f> Names<'f> {
                 });
                 let why =
                     number.filter(|_| source.is_none()).and_then(|number| self.images.why_no_kernel(number));
-                NamedPlace { facts, number, dso: dso.map(Cow::Borrowed), source, shown, has_named, why }
+                let dso = dso.map(Cow::Borrowed);
+                NamedPlace { facts, number, dso, source, shown, has_named, why, said: None }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
+                let is_other = |place: &PathBuf| PerfMaps::pid_in(place) != Some(pid);
+                let other = map.as_ref().map(|(_, place)| place).filter(|place| is_other(place));
+                let said = other
+                    .map(|place| format!("code in memory of process {pid} is named by {}", place.display()));
                 let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
-                NamedPlace { facts, number, dso, source, shown, has_named, why: None }
+                NamedPlace { facts, number, dso, source, shown, has_named, why: None, said }
             }
         }
     }
@@ -447,9 +454,8 @@ impl Named {
                 "some inlined calls and source lines are not shown, because reading its DWARF was stopped";
             self.said.push((Level::Warning, format!("{name}: {what}: {why}")));
         }
-        if let Some(why) = place.why_nameless() {
-            self.said.push((Level::Info, why));
-        }
+        let notes = place.why_nameless().into_iter().chain(place.said.clone());
+        self.said.extend(notes.map(|note| (Level::Info, note)));
         match &place.dso {
             Some(_) if place.has_named.get() => self.with_symbols += 1,
             Some(dso) => self.without.push(String::from_utf8_lossy(dso).into_owned()),

@@ -298,9 +298,7 @@ impl Sources {
 
     /// The file of an object itself, not its debug file, with its path; `id` is its build-id, if known.
     pub fn recorded(&self, object: &Object, id: Option<BuildId>) -> Option<(PathBuf, ElfFile)> {
-        let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
-        let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
-        files.find_map(|place| {
+        self.places(object, id).find_map(|place| {
             let elf = ElfFile::read(&place).ok()?;
             fits(id, elf.build_id).then_some((place, elf))
         })
@@ -309,9 +307,7 @@ impl Sources {
     /// The bytes of an object itself, not of its debug file, with their build-id; `id` is that of the object,
     /// if known. For a kernel or module, these differ from the code in memory.
     pub fn code(&self, object: &Object, id: Option<BuildId>) -> Option<(Content, Option<BuildId>)> {
-        let files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
-        let mut files = files.chain(std::iter::once_with(|| self.served(id, Artifact::Executable)).flatten());
-        let file = files.find_map(|place| {
+        let file = self.places(object, id).find_map(|place| {
             let found = build_id::of_file(&place).ok()?;
             fits(id, found).then_some((Content::File(place), found))
         });
@@ -472,8 +468,7 @@ impl Sources {
             Some((tables, Some((metadata.dev(), metadata.ino()))))
         };
         let is_recorded = |(tables, _): &(UnwindTables<B>, _)| fits(id, tables.build_id());
-        let mut files = self.cached(id, &["elf", "vdso", ""]).into_iter().chain(self.found(object, id));
-        let found = files.find_map(|place| read(place).filter(is_recorded));
+        let found = self.places(object, id).find_map(|place| read(place).filter(is_recorded));
         let found = found.or_else(|| {
             let vdso = UnwindTables::new(B::from(self.running_vdso(object, id)?)).ok()?;
             Some((vdso, None)).filter(is_recorded)
@@ -497,14 +492,9 @@ impl Sources {
     fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
         let mut reasons = Vec::new();
         for PlaceSearch { finder, by_name } in &self.searches {
-            match finder.find(object) {
-                Answer::Found { id: found, source, place, .. } => {
-                    let recorded = id.filter(|&id| id != found);
-                    let what = match recorded {
-                        Some(recorded) => format!("build-id is {found}, recording says {recorded}"),
-                        None if id.is_none() && !by_name => NOT_OF_HERE.to_owned(),
-                        None => "can't be read".to_owned(),
-                    };
+            match look(finder, object, id) {
+                Answer::Found { source, place, .. } => {
+                    let what = if id.is_none() && !by_name { NOT_OF_HERE } else { "can't be read" };
                     reasons.push(format!("{source}: {}: {what}", place.display()));
                 }
                 Answer::Missing { tried } => {
@@ -515,17 +505,30 @@ impl Sources {
         if reasons.is_empty() { "no place to look for it".to_owned() } else { reasons.join("; ") }
     }
 
-    /// The candidate files for the object.
+    /// The places of the object itself, in the one order in which all readers try them: what is stored under its
+    /// build-id, its path here and below what the user named, and what debuginfod has.
+    fn places<'a>(
+        &'a self,
+        object: &'a Object,
+        id: Option<BuildId>,
+    ) -> impl Iterator<Item = PathBuf> + use<'a> {
+        let stored = self.cached(id, &["elf", "vdso", ""]).into_iter();
+        let stored =
+            stored.chain(std::iter::once_with(move || Some(self.in_trees(id?, ""))).flatten().flatten());
+        let found = std::iter::once_with(move || self.found(object, id)).flatten();
+        let served = std::iter::once_with(move || self.served(id, Artifact::Executable)).flatten();
+        stored.chain(found).chain(served)
+    }
+
+    /// The candidate files for the object, by its path.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for PlaceSearch { finder, .. } in self.searches.iter().filter(|place| id.is_some() || place.by_name) {
-            match finder.find(object) {
-                Answer::Found { id: found, place, source, .. } if fits(id, Some(found)) => match source {
-                    Source::Cache if place.is_dir() => {
-                        files.extend(["elf", "vdso"].map(|name| place.join(name)))
-                    }
-                    _ => files.push(place),
-                },
+            match look(finder, object, id) {
+                Answer::Found { place, source: Source::Cache, .. } if place.is_dir() => {
+                    files.extend(["elf", "vdso"].map(|name| place.join(name)));
+                }
+                Answer::Found { place, .. } => files.push(place),
                 // The file passed the check of inode and name; neither it nor the recording has a build-id.
                 Answer::Missing { tried } if id.is_none() => {
                     files.extend(tried.into_iter().filter_map(|(_, reason)| match reason {
@@ -533,10 +536,20 @@ impl Sources {
                         _ => None,
                     }));
                 }
-                _ => {}
+                Answer::Missing { .. } => {}
             }
         }
         files
+    }
+
+    /// The files stored under a build-id below the folders that replace `/`: by packages of RPM, by packages of
+    /// debug files, or because the folder itself is such a tree. Debug files have the suffix `.debug`.
+    fn in_trees(&self, id: BuildId, suffix: &str) -> Vec<PathBuf> {
+        let below = |hex: String| format!(".build-id/{}/{}{suffix}", &hex[..2], &hex[2..]);
+        let trees =
+            id.spellings().map(below).flat_map(|below| TREES.map(|tree| Path::new(tree).join(&below)));
+        let folders = |below: PathBuf| self.debug.iter().filter_map(move |folder| folder.anywhere(&below));
+        trees.flat_map(folders).collect()
     }
 
     /// The caches' entries for a build-id under these names. The empty name is the entry itself, as in old
@@ -560,8 +573,8 @@ impl Sources {
         for hex in id.spellings() {
             let below = Path::new(".build-id").join(&hex[..2]).join(format!("{}.debug", &hex[2..]));
             files.extend(self.caches.iter().map(|cache| cache.join(&below)));
-            files.extend(self.debug.iter().filter_map(|folder| folder.file(&below)));
         }
+        files.extend(self.in_trees(id, ".debug"));
         files
     }
 
@@ -736,6 +749,14 @@ impl Sources {
         let symbols = || kallsyms::read(Path::new(kallsyms::RUNNING), module).ok();
         fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
     }
+}
+
+/// The folders of `/` with links from build-ids to files, and a folder that is such a tree itself.
+const TREES: [&str; 3] = ["usr/lib", "usr/lib/debug", ""];
+
+/// Searches for a file with this build-id, if known, else for any of that name.
+fn look(finder: &Finder, object: &Object, id: Option<BuildId>) -> Answer {
+    id.map_or_else(|| finder.find(object), |id| finder.find_same(object, id))
 }
 
 /// The reason why a file of this machine is not used.

@@ -80,6 +80,11 @@ impl Workshop {
 
     /// A recording of the program at a path where it is missing, with a sample in `hidden`.
     pub(crate) fn recording(&self) -> PathBuf {
+        self.recording_of(b"/nowhere/program")
+    }
+
+    /// Like [`Workshop::recording`], with this name in the mapping.
+    fn recording_of(&self, name: &[u8]) -> PathBuf {
         let (path, endian) = (self.path("in.data"), Endian::Little);
         let mut attr = Attr::default();
         (attr.type_, attr.sample_period, attr.sample_type) = (1, 1, st::IP | st::TID | st::PERIOD);
@@ -96,7 +101,7 @@ impl Workshop {
             file: MappedFile::BuildId(id.as_bytes()),
             prot: 5,
             flags: 2,
-            name: b"/nowhere/program",
+            name,
             trailer: &[],
         };
         writer.write(&mapping.write(endian).unwrap()).unwrap();
@@ -109,9 +114,13 @@ impl Workshop {
 
     /// The output of `export folded` with these options and this environment.
     fn folded(&self, options: &[&str], environment: &[(&str, &Path)]) -> Ran {
+        self.folded_of(&self.recording(), options, environment)
+    }
+
+    fn folded_of(&self, recording: &Path, options: &[&str], environment: &[(&str, &Path)]) -> Ran {
         let mut command = perfx_command();
         command.env("HOME", self.path("home")).envs(environment.iter().copied());
-        run(command.args(["export", "folded"]).args(options).arg(self.recording()), Stdin::Null)
+        run(command.args(["export", "folded"]).args(options).arg(recording), Stdin::Null)
     }
 }
 
@@ -129,6 +138,39 @@ pub(crate) fn calls_at(image: &Image, address: u64) -> Option<Vec<Call>> {
 
 fn name_at(image: &Image, offset: u64) -> Option<String> {
     image.find(offset).map(|symbol| symbol.shown().into_owned())
+}
+
+/// Regression: a memory file was taken for memory before its build-id was looked at.
+#[test]
+fn a_program_that_was_run_from_a_memory_file_is_named_by_its_build_id() {
+    let Some(shop) = Workshop::new() else { return };
+    let hex = shop.id().to_string();
+    let entry = shop.path("cache").join(".build-id").join(&hex[..2]).join(&hex[2..]);
+    fs::create_dir_all(&entry).unwrap();
+    fs::copy(shop.path("program"), entry.join("elf")).unwrap();
+    let recording = shop.recording_of(b"/memfd:program (deleted)");
+    let ran = shop.folded_of(&recording, &["--buildid-dir", shop.path("cache").to_str().unwrap()], &[]);
+    assert!(ran.text().contains(";hidden;square "), "{}{}", ran.text(), ran.stderr);
+}
+
+/// Regression: the suffix of a deleted file was taken for a part of its path below a root.
+#[test]
+fn a_deleted_file_is_found_in_a_root() {
+    let Some(shop) = Workshop::new() else { return };
+    fs::create_dir_all(shop.path("root/nowhere")).unwrap();
+    fs::copy(shop.path("program"), shop.path("root/nowhere/program")).unwrap();
+    let recording = shop.recording_of(b"/nowhere/program (deleted)");
+    let root = shop.path("root");
+    let ran = shop.folded_of(&recording, &["--root", root.to_str().unwrap()], &[]);
+    assert!(ran.text().contains(";hidden;square "), "{}{}", ran.text(), ran.stderr);
+    // As in packages of RPM, by its id alone.
+    let hex = shop.id().to_string();
+    let link = root.join("usr/lib/.build-id").join(&hex[..2]).join(&hex[2..]);
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    fs::rename(root.join("nowhere"), root.join("opt")).unwrap();
+    std::os::unix::fs::symlink("/opt/program", link).unwrap();
+    let ran = shop.folded_of(&recording, &["--root", root.to_str().unwrap()], &[]);
+    assert!(ran.text().contains(";hidden;square "), "{}{}", ran.text(), ran.stderr);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::made::{ORDINARY, Shape, elf, note};
-use build_id::{Answer, Finder, KnownIds, Object, Places, RecordedOn};
+use build_id::{Answer, BuildId, Finder, KnownIds, Object, Places, RecordedOn};
 use tempfile::TempDir;
 
 const RELEASE: &str = "6.1.0-made-up";
@@ -151,6 +151,47 @@ fn a_path_in_a_container_is_read_through_its_process() {
         says(inode(&x) + 1, 7)
             .starts_with(&format!("{not_here}/7/root: system/proc/7/root/usr/lib/x: replaced"))
     );
+}
+
+/// Regression: a program of this machine at the path of another one in a container hid that.
+#[test]
+fn a_file_with_a_wanted_id_is_found_beyond_others_at_its_path() {
+    let world = World::new();
+    let host = world.elf("bin/x", 1);
+    let id = |byte: u8| BuildId::new(&[byte; 20]).unwrap();
+    let inside = format!("system/proc/7/root{}", host.display());
+    world.elf(&inside, 2);
+    let mapped = world.elf("unlinked", 3);
+    let finder = Finder::new(world.places());
+    let found = |path: &Path, wanted| match finder.find_same(&file_of(path, 5, 7), wanted) {
+        Answer::Found { source, .. } => source.to_string(),
+        Answer::Missing { tried } => {
+            tried.iter().map(|(source, reason)| format!("{source}: {reason}\n")).collect()
+        }
+    };
+    assert_eq!(found(&host, id(1)), "file");
+    assert_eq!(found(&host, id(2)), "/proc/7/root");
+    assert!(found(&host, id(3)).contains(&format!("build-id is {}, recording says {}", id(2), id(3))));
+    // A mapping leads to the file itself, whatever is at its path now.
+    let deleted = PathBuf::from(format!("{} (deleted)", mapped.display()));
+    fs::create_dir_all(world.path("system/proc/7/map_files")).unwrap();
+    fs::rename(&mapped, &deleted).unwrap();
+    symlink(&deleted, world.path("system/proc/7/map_files/1000-2000")).unwrap();
+    assert_eq!(found(&deleted, id(3)), "/proc/7/map_files");
+    assert_eq!(found(Path::new(&format!("{} (deleted)", host.display())), id(2)), "/proc/7/root");
+}
+
+#[test]
+fn a_deleted_file_is_searched_for_by_its_path_in_roots_and_caches() {
+    let world = World::new();
+    world.elf("root/usr/x", 1);
+    let hex = "02".repeat(20);
+    world.write(&format!("cache/usr/y/{hex}/elf"), "");
+    let places =
+        || Places { roots: vec![world.path("root")], caches: vec![world.path("cache")], ..Places::default() };
+    let says = |path: &str| world.says(places(), &file(path));
+    assert_eq!(says("/usr/x (deleted)"), "01 root root: root/usr/x unchecked");
+    assert_eq!(says("/usr/y (deleted)"), format!("02 build-id cache: cache/usr/y/{hex} unchecked"));
 }
 
 #[test]
