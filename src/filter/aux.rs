@@ -1,9 +1,9 @@
 //! Decides what AUX data is kept for a window, and cuts it out of its chunks.
 //!
 //! Data of Arm SPE is cut into records, each with its time. Data of Intel PT is cut at PSB packets, where a
-//! decoder can begin: what is between two of them is kept if the time between them meets the window. Chunks of
-//! other data, of snapshots, and of data without times are kept as a whole: an AUX record has the time by which the
-//! data up to its end was written.
+//! decoder can begin: what is between two of them is kept if the time between them meets the window. Chunks
+//! of other data, of snapshots, and of data without times are kept as a whole: an AUX record has the time by
+//! which the data up to its end was written.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,17 +19,17 @@ use perfx_format::{Layouts, OrderKey, Record};
 use crate::choice::FilterOptions;
 use crate::time::Windows;
 
-/// What is known about the AUX data: the AUX records of each buffer, which belongs to a CPU or else to a
-/// thread, and the times of its PSB packets.
+/// The AUX records of each buffer, which belongs to a CPU or else to a thread, and the times of its PSB
+/// packets.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     buffers: HashMap<AuxOwner, Vec<Written>>,
     synced: HashMap<AuxOwner, Vec<Synced>>,
-    /// The tracers, and how their counters convert to times.
+    /// The tracers in use.
     is_spe: bool,
     is_pt: bool,
     is_other: bool,
-    /// Snapshots overlap: a decoder finds where they do by all of their data.
+    /// Snapshots overlap, and a decoder needs all of their data to find where.
     is_snapshot: bool,
     spe_time: Option<TimeConv>,
     pt_time: Option<TimeConv>,
@@ -39,7 +39,7 @@ pub(crate) struct Chunks {
     spe_first: Option<u64>,
 }
 
-/// `start..end` of the AUX stream was written by that time.
+/// The range `start..end` of the AUX stream was written by this time.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     start: u64,
@@ -55,10 +55,10 @@ struct Synced {
     last: u64,
 }
 
-/// A record of Arm SPE begins within so many bytes of a chunk.
+/// A record of Arm SPE begins within this many bytes of a chunk.
 const FRONT: usize = 4096;
 
-/// What is kept of a chunk.
+/// The part of a chunk that is kept.
 pub(crate) enum Kept<'r> {
     All,
     Nothing,
@@ -67,8 +67,7 @@ pub(crate) enum Kept<'r> {
 }
 
 impl Chunks {
-    /// Takes in a record that describes AUX data, or that has some. With `scan`, data is searched for PSB
-    /// packets.
+    /// Takes in a record that describes or holds AUX data. With `scan`, data is searched for PSB packets.
     pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, scan: bool) {
         if let Some(info) = AuxtraceInfo::of(record) {
             let (is_spe, is_pt) = (info == AuxtraceInfo::ARM_SPE, info == AuxtraceInfo::INTEL_PT);
@@ -120,7 +119,7 @@ impl Chunks {
         self.spe_first = self.spe_first.into_iter().chain(later.spe_first).min();
     }
 
-    /// The times of the first and the last data, as far as they are known.
+    /// The times of the first and the last data, if known.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let written = || self.buffers.values().flatten().map(|written| written.time);
         let synced = || {
@@ -133,8 +132,8 @@ impl Chunks {
         times().min().zip(times().max())
     }
 
-    /// Puts both lists in the order of the AUX stream. The end and the time of each AUX record become the latest up to
-    /// it, so that they are searched for in logarithmic time.
+    /// Puts both lists in the order of the AUX stream. The end and the time of each AUX record become the
+    /// latest up to it, so that they are searched for in logarithmic time.
     pub(crate) fn sorted(mut self) -> Chunks {
         for written in self.buffers.values_mut() {
             written.sort_by_key(|written| (written.start, written.end));
@@ -148,18 +147,18 @@ impl Chunks {
         self
     }
 
-    /// True if there is any.
+    /// True if the recording has AUX data.
     pub(crate) fn has_data(&self) -> bool {
         self.is_spe || self.traces_code()
     }
 
-    /// True if it is a trace of code: records of switches say whose.
+    /// True if the AUX data is a trace of code: switch records name the traced thread.
     pub(crate) fn traces_code(&self) -> bool {
         self.is_pt || self.is_other
     }
 
-    /// The time up to which records of switches are needed for a window that ends at `end`: the trace goes on to the next
-    /// PSB packet, which is not later than the first one of a chunk behind the window.
+    /// The time up to which switch records are needed for a window that ends at `end`: the last piece of
+    /// trace ends at a PSB packet, at the latest at the first one of a chunk after the window.
     pub(crate) fn switches_end(&self, end: OrderKey) -> OrderKey {
         let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return OrderKey::END };
         let ends = self.synced.values().map(|synced| {
@@ -170,8 +169,8 @@ impl Chunks {
         ends.max().unwrap_or(end).max(end)
     }
 
-    /// What is kept of an AUXTRACE record. With `owned`, what lies between two PSB packets belongs to the time
-    /// of the first one only, so that it is in one part of a split recording.
+    /// The part of an AUXTRACE record that is kept. With `owned`, data between two PSB packets belongs to the
+    /// time of the first one only, so that it is in one part of a split recording.
     pub(crate) fn cut<'r>(
         &self,
         record: &Record<'r>,
@@ -235,7 +234,7 @@ impl Chunks {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for pair in points.windows(2) {
             let ((start, from), (end, to)) = (pair[0], pair[1]);
-            // Behind a kernel, a decoder estimates times that can be later than what follows.
+            // After kernel code, a decoder estimates times that can be later than those that follow.
             let past = to.saturating_sub(from);
             let until = if owned { from } else { to.saturating_add(past).saturating_sub(1).max(from) };
             if start < end && windows.meet(OrderKey::at(from), OrderKey::at(until)) {
@@ -246,7 +245,7 @@ impl Chunks {
     }
 }
 
-/// Adds a range behind the others.
+/// Appends a range, or extends the last one.
 fn add(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
@@ -254,8 +253,8 @@ fn add(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     }
 }
 
-/// The records of Arm SPE in the windows; `None` if records have no times. A record without one has that of
-/// the record before.
+/// The ranges of Arm SPE records in the windows; `None` if no record has a time. A record without a time has
+/// that of the record before it.
 fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Option<Vec<Range<usize>>> {
     let (mut ranges, mut is_kept) = (Vec::new(), None);
     for (range, record) in pieces(data, base) {
@@ -267,11 +266,11 @@ fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Opti
             add(&mut ranges, range);
         }
     }
-    // With END packets only, all are kept, and the chunk is kept or not as a whole.
+    // With END packets only, the chunk is kept or dropped as a whole.
     is_kept.map(|_| ranges)
 }
 
-/// These ranges of the data of a chunk that begins at `base`.
+/// The bytes in these ranges, of a chunk that begins at `base`.
 fn part<'r>(data: &'r [u8], base: u64, ranges: &[Range<usize>]) -> Kept<'r> {
     let Some(first) = ranges.first() else { return Kept::Nothing };
     let offset = base.saturating_add(first.start as u64);

@@ -211,21 +211,16 @@ pub struct FilterOptions {
     pub(crate) machine: Selection<Machine>,
     /// For each kind of namespace that is selected, the inodes.
     pub(crate) namespaces: Vec<(NamespaceKind, Vec<u64>)>,
-    /// The functions on the stack.
     pub(crate) symbol: Selection<Regex>,
     /// The innermost function.
     pub(crate) leaf: Selection<Regex>,
-    /// What the fields of tracepoints must fulfil.
     pub(crate) conditions: Vec<Condition>,
-    /// Where to search for symbols.
     pub(crate) search: IdOptions,
-    /// True to keep mappings, names and forks of all processes, including ended ones.
     pub(crate) keep_all_sideband: bool,
-    /// True to drop events without samples, and build-ids of files that no process maps.
     pub(crate) drop_unused: bool,
-    /// True for the parts of a recording that is split by event: each drops the events of which others have samples.
+    /// True for the parts of a recording split by event: each drops events whose samples are in other parts.
     pub(crate) drop_others: bool,
-    /// True for the parts of a recording that is split by the names of threads.
+    /// True for the parts of a recording split by thread name.
     pub(crate) names_threads: bool,
 }
 
@@ -292,7 +287,6 @@ impl FilterOptions {
         self.selects() == (false, false)
     }
 
-    /// True if events may be dropped.
     pub(crate) fn drops_events(&self) -> bool {
         self.drop_unused || self.drop_others
     }
@@ -307,7 +301,7 @@ impl FilterOptions {
         self.event.is_set()
     }
 
-    /// For each of these events, true if what was sampled of it is selected.
+    /// For each of these events, true if its samples are selected.
     pub fn wanted_events<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Vec<bool> {
         let selection = self.event.of_names(names.clone());
         names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
@@ -318,8 +312,8 @@ impl FilterOptions {
         self.selects().0
     }
 
-    /// True if samples are selected by their properties; and true if times, kinds or unused events are. Every option is
-    /// listed: without `..`, a new one does not compile until that is decided.
+    /// True if samples are selected by their properties; and true if times, kinds or unused events are. Every
+    /// option is listed: without `..`, a new one does not compile until that is decided.
     fn selects(&self) -> (bool, bool) {
         #[rustfmt::skip]
         let FilterOptions {
@@ -340,7 +334,7 @@ impl FilterOptions {
         self.symbol.is_set() || self.leaf.is_set()
     }
 
-    /// How often a recording is read before it is known which samples are selected.
+    /// The number of times a recording is read before the selected samples are known.
     pub fn readings(&self) -> u64 {
         match self.is_empty() {
             true => 0,
@@ -349,7 +343,7 @@ impl FilterOptions {
         }
     }
 
-    /// The same at all times, and whatever code ran: what selects samples by the task and the CPU they are of.
+    /// The options that depend only on the task and CPU of a sample, not on its time or code.
     pub fn of_tasks(&self) -> FilterOptions {
         let (dso, symbol, leaf) = Default::default();
         FilterOptions { windows: Vec::new(), dso, symbol, leaf, ..self.clone() }
@@ -360,14 +354,14 @@ impl FilterOptions {
         FilterOptions::default().with_times(times)
     }
 
-    /// The same, but at these times instead of those that were given.
+    /// The same options with these times.
     #[must_use]
     pub fn with_times(&self, times: &[Range<u64>]) -> FilterOptions {
         let window =
             |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
         let mut windows: Vec<Window> = times.iter().map(window).collect();
         if windows.is_empty() {
-            // Without one, all would be selected.
+            // An empty list would select everything.
             windows.push(window(&(0..0)));
         }
         FilterOptions { windows, ..self.clone() }
@@ -437,11 +431,11 @@ fn parts(text: &str) -> Vec<&str> {
     parts_outside(text, |_, _| false)
 }
 
-/// The same, but commas at which `is_inside`, of the part up to there and the rest, do not separate either.
+/// Like [`parts`], but a comma does not separate if `is_inside`, given the part so far and the rest, is true.
 fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
     for (at, char) in text.char_indices() {
-        // Behind these, `<` and `>` are not brackets.
+        // After these, `<` and `>` are not brackets.
         let operators = ["operator", "operator<", "operator>", "-"];
         match char {
             '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
@@ -463,7 +457,7 @@ pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
     Ok(List(parts(text).into_iter().map(whole).collect::<Result<_>>()?))
 }
 
-/// The same, but what is not a regular expression is the name of a function: `operator[](int)`.
+/// Like [`regexes`], but a part that is no regular expression is a function's name: `operator[](int)`.
 fn functions(text: &str) -> Result<List<Regex>> {
     let function = |part| whole(part).or_else(|_| whole(&regex::escape(part)));
     Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
@@ -488,18 +482,19 @@ fn whole(part: &str) -> Result<Regex> {
 pub struct EventList {
     /// The value, which may be the name of an event.
     whole: String,
-    /// What it is as a list of regular expressions.
+    /// The value as a list of regular expressions.
     list: Vec<Regex>,
 }
 
 impl EventList {
-    /// Parses a list of regular expressions. A comma between the slashes of `cpu/event=0x3c,umask=0/` is part of a name.
+    /// Parses a list of regular expressions. A comma between the slashes of `cpu/event=0x3c,umask=0/` is part
+    /// of a name.
     ///
     /// # Errors
     ///
     /// A part is not a regular expression.
     pub fn parse(text: &str) -> Result<EventList> {
-        // Those of breakpoints are not in pairs: `mem:0x1234/8:rw`.
+        // Slashes in the names of breakpoints are not in pairs: `mem:0x1234/8:rw`.
         let is_inside = |part: &str, rest: &str| {
             part.matches('/').count() % 2 == 1 && rest.contains('/') && !part.trim_start().starts_with("mem:")
         };
@@ -507,7 +502,8 @@ impl EventList {
         Ok(EventList { whole: text.to_owned(), list })
     }
 
-    /// The regular expressions to look for among events with these names: if one of them is the whole value, only that.
+    /// The regular expressions to match with these event names: if one of the names is the whole value, only
+    /// that.
     fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
         let is_whole = |name| names_of(name).contains(&self.whole.as_bytes());
         if self.whole.contains(',')
@@ -521,7 +517,6 @@ impl EventList {
 }
 
 impl Selection<EventList> {
-    /// The regular expressions to look for among events with these names.
     pub(crate) fn of_names<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Selection<Regex> {
         let all = |lists: &[EventList]| lists.iter().flat_map(|list| list.regexes(names.clone())).collect();
         Selection { only: all(&self.only), not: all(&self.not) }
@@ -552,7 +547,7 @@ pub fn named_events(events: &[EventName], chosen: &[EventList], report: &mut Rep
     events.iter().map(|event| regexes.iter().any(|regex| is_event(regex, &event.name))).collect()
 }
 
-/// Matches a function's name, or is it: the names of C++ have parentheses.
+/// Matches a function's name, or equals it: names of C++ contain parentheses.
 pub(crate) fn is_function(regex: &Regex, name: &[u8]) -> bool {
     regex.is_match(name) || written(regex).as_bytes() == name
 }

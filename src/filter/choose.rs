@@ -10,7 +10,6 @@ use crate::chooser::{Chooser, Lookups};
 use crate::chosen::ChosenSamples;
 use crate::cut::{CutRecords, FilterPlan};
 
-/// The survey.
 pub(crate) struct Choose {
     chooser: Arc<Chooser>,
     lookups: Lookups,
@@ -18,7 +17,6 @@ pub(crate) struct Choose {
 }
 
 impl Choose {
-    /// Nothing is chosen yet.
     pub(crate) fn new(chooser: Arc<Chooser>) -> Choose {
         Choose { lookups: chooser.lookups(), chooser, chosen: ChosenSamples::default() }
     }

@@ -44,7 +44,7 @@ pub(crate) struct Lookups {
 /// The state for deciding whether a sample is kept.
 pub(crate) struct Chooser {
     pub(crate) options: Arc<FilterOptions>,
-    /// What `--time` selects, if it is given.
+    /// The times that `--time` selects.
     pub(crate) intervals: Option<Vec<Interval>>,
     pub(crate) windows: Windows,
     pub(crate) guests: Guests,
@@ -62,9 +62,9 @@ pub(crate) struct Chooser {
     pub(crate) batches: BTreeMap<Place, Arc<SampleSpan>>,
     pub(crate) has_time: bool,
     pub(crate) hints: Hints,
-    /// Set when the functions are named, if samples are selected by them. Until then, all functions are taken.
+    /// The functions by which samples are selected. Until they are set, all match.
     functions: OnceLock<Arc<Functions>>,
-    /// Why the recording's own statement about the times of its samples is not believed.
+    /// The reason why the feature SAMPLE_TIME is not believed.
     pub(crate) doubt: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Chooser {
         for (kind, inodes) in &options.namespaces {
             hints.of_namespaces(*kind, inodes, gathered.tasks.namespaces());
         }
-        // One after the other, so that the memory for building them is not needed for both at once.
+        // One after the other, so that the memory to build them is not needed at once.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
@@ -197,7 +197,7 @@ impl Chooser {
         debug_assert!(set.is_ok(), "they are named once");
     }
 
-    /// What the options that match nothing could have meant.
+    /// Hints for options that match nothing.
     pub(crate) fn all_hints(&self) -> impl Iterator<Item = &Hints> {
         std::iter::once(&self.hints).chain(self.functions.get().map(|functions| &functions.hints))
     }
@@ -207,7 +207,7 @@ impl Chooser {
         self.batches.get(&Place::of_batch(batch)?).map(|samples| &**samples)
     }
 
-    /// True if a batch may hold samples that are kept, by their times, and by their processes if an index lists these.
+    /// True if a batch may hold kept samples, by its times, and by its processes if an index lists them.
     pub(crate) fn may_choose_of(&self, batch: &Batch) -> bool {
         let pid = &self.options.pid;
         let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));
@@ -294,8 +294,8 @@ impl Chooser {
         Some((process, key))
     }
 
-    /// True if the record's event is chosen, or that of a counter which the sample read: perf takes it for a sample of
-    /// each event whose counter gained.
+    /// True if the event of the record, or of a counter that the sample read, is chosen: perf reports such a
+    /// sample for each event whose counter gained.
     fn is_of_chosen_event(&self, sample: SampleView<'_>) -> bool {
         let is_chosen = |event: Option<usize>| event.and_then(|event| self.events.get(event)) == Some(&true);
         let mut counts =

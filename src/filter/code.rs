@@ -1,5 +1,4 @@
-//! Decides by its functions and its file whether a stack is kept that is not of a sample: programs that make stacks of
-//! something else ask here.
+//! Applies --symbol, --leaf and --dso to stacks that were not sampled, such as those rebuilt from a trace.
 
 use perfx_pipeline::{Level, Report, Result};
 use perfx_resolve::{Frame, Search, name_frames};
@@ -8,16 +7,16 @@ use crate::choice::{self, FilterOptions, is_function};
 use crate::functions::Found;
 use crate::hints::Hints;
 
-/// What the options that select code mean in a recording.
+/// The options that select code, matched with the frames of a recording.
 #[derive(Debug)]
 pub struct ChosenCode<'o> {
     options: &'o FilterOptions,
-    /// For each frame, what is known of its functions, and whether its file is kept.
+    /// For each frame, how its functions match, and whether its file is kept.
     of_frames: Vec<(Found, bool)>,
     hints: Hints,
 }
 
-/// What is known of a stack.
+/// How a stack matches.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenStack {
     functions: Found,
@@ -25,7 +24,7 @@ pub struct ChosenStack {
 }
 
 impl<'o> ChosenCode<'o> {
-    /// Looks at all frames; `None` if the options select by no code.
+    /// Matches all frames; `None` if no option selects by code.
     ///
     /// # Errors
     ///
@@ -58,7 +57,7 @@ impl<'o> ChosenCode<'o> {
         Ok(Some(ChosenCode { options, of_frames, hints }))
     }
 
-    /// The stack in which the frame of this number was called from another stack.
+    /// The stack that ends with this frame, called from `caller`.
     pub fn called(&self, caller: Option<&ChosenStack>, frame: u32) -> ChosenStack {
         let (mut functions, in_file) = self.of_frames[frame as usize];
         if let Some(caller) = caller {
@@ -72,7 +71,7 @@ impl<'o> ChosenCode<'o> {
         stack.in_file && stack.functions.is_taken(self.options)
     }
 
-    /// Reports what the options could have meant that match nothing, in the recording of this name.
+    /// Reports hints for options that match nothing in the recording of this name.
     pub fn say_none(&self, recording: &str, report: &mut Report) {
         self.hints.lines(recording).for_each(|hint| report.say(Level::Warning, hint));
     }

@@ -22,14 +22,13 @@ use crate::kept_kinds::{CHOSEN, NEEDED, UNTOLD, told};
 use crate::owner::Owner;
 use crate::time::Windows;
 
-/// The name of the pass.
 pub(crate) const NAME: &str = "filter";
 
 /// Drops the records that are not needed.
 pub(crate) struct CutRecords {
     pub(crate) cut: Arc<FilterPlan>,
     pub(crate) lookups: Lookups,
-    /// For a part of a split: a record of this part was kept since the last round of this batch. Another
+    /// For a part of a split: true after a record of this part, until the next round of the batch. A second
     /// round would have no effect.
     pub(crate) rounds: bool,
     pub(crate) aux: CutAux,
@@ -48,7 +47,7 @@ pub(crate) struct FilterPlan {
     pub(crate) chooser: Arc<Chooser>,
     pub(crate) chosen: ChosenSamples,
     pub(crate) windows: Windows,
-    /// From this time on, nobody needs to know who runs.
+    /// Context switches after this time are dropped.
     switches_end: OrderKey,
     /// Set if the output is one part of a split.
     pub(crate) owner: Option<Owner>,
@@ -56,7 +55,7 @@ pub(crate) struct FilterPlan {
     pub(crate) needed: Processes,
     /// True to keep also processes whose start and end are unknown.
     pub(crate) timeless: bool,
-    /// Events that are dropped.
+    /// Ids of dropped events.
     pub(crate) gone: HashSet<u64>,
 }
 
@@ -70,7 +69,7 @@ impl FilterPlan {
         let windows = owner.as_ref().map_or_else(|| chooser.windows.clone(), Owner::windows);
         let timeless = match &owner {
             Some(owner) => owner.is_of_time(),
-            // AUX data is of all that ran on its CPU.
+            // AUX data traces everything that ran on its CPU.
             None => !chooser.options.chooses_samples() || chooser.chunks.has_data(),
         };
         let mut needed = Processes::default();
@@ -107,8 +106,8 @@ impl FilterPlan {
             |end| layouts.has_time() && OrderKey::of(record, layouts.layout_of(record), layouts) >= end;
         let is_switch = Kinds::SWITCHES.contains(kind);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
-            // Those in front of a window say whose code is traced at its beginning, and those behind it whose up to the next
-            // point of synchronization.
+            // Switches before a window name the thread traced at its beginning, and those after it the
+            // threads up to the next sync point.
             return !is_past(self.switches_end);
         }
         if CHOSEN.contains(kind) {
@@ -126,8 +125,7 @@ impl FilterPlan {
             RecordType::LOST_SAMPLES if owner.is_some() => {
                 return owner.is_some_and(|owner| owner.owns(record, layouts));
             }
-            // A round only says that the records before it may be sorted, so it means nothing if there are
-            // none.
+            // A round only allows readers to sort the records before it: without any it has no effect.
             RecordType::FINISHED_ROUND => {
                 let here = Place::of_record(record);
                 return self
@@ -152,7 +150,7 @@ impl FilterPlan {
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
 
-    /// What is kept of an AUXTRACE record.
+    /// The part of an AUXTRACE record that is kept.
     pub(crate) fn kept_aux<'r>(&self, record: &Record<'r>) -> Kept<'r> {
         let options = &self.chooser.options;
         if options.kind.excludes(|&excluded| excluded == RecordType::AUXTRACE) {
@@ -162,7 +160,7 @@ impl FilterPlan {
     }
 }
 
-/// Calls `keep` with an AUXTRACE record that has only a part of its data, which was at this offset of the AUX stream.
+/// Calls `keep` with an AUXTRACE record that has only `data`, from `offset` of the AUX stream on.
 pub(crate) fn with_part(
     record: &Record<'_>,
     offset: u64,
@@ -201,8 +199,7 @@ impl CutRecords {
         if let Some((first, last)) = times {
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        // A user who excludes all samples by kind expects none, and a part of a split recording may have
-        // none.
+        // No samples are expected if all are excluded by kind, or in a part of a split.
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
@@ -219,7 +216,7 @@ impl CutRecords {
         Stage::rewrite(self)
     }
 
-    /// Keeps what is selected of an AUXTRACE record.
+    /// Keeps the selected data of an AUXTRACE record.
     fn cut_aux(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         match self.cut.kept_aux(&record) {
             Kept::All => out.keep(record),

@@ -1,4 +1,4 @@
-//! Selects samples of tracepoints by their own fields, with conditions such as perf's filters have.
+//! Selects samples of tracepoints by their own fields, with conditions like those of perf's filters.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use perfx_format::{ByTracepoint, Endian, Event, hex, until_nul};
 use perfx_pipeline::{Context as _, Error, Result, bail, did_you_mean, ensure};
 use regex::bytes::Regex;
 
-/// The most parentheses inside each other.
+/// Maximum nesting of parentheses.
 const DEPTH_MAX: u32 = 64;
 
 /// A condition as the user wrote it.
@@ -31,7 +31,7 @@ pub(crate) struct Test {
 enum Value {
     Number(i128),
     Text(String),
-    /// A pattern, which the operator `~` has.
+    /// A pattern, for the operator `~`.
     Glob(Regex),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum EventCondition {
     Never,
 }
 
-/// Operators; longer ones before those that they begin with.
+/// Operators; longer ones before their prefixes.
 const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "~"];
 
 impl Condition {
@@ -112,8 +112,8 @@ impl Condition {
 }
 
 impl Test {
-    /// The test for this field; bytes are compared as hex. Fails if it can never be true, such as a text compared
-    /// with a number.
+    /// The test for this field; bytes are compared as hex. Fails if it can never be true, such as a text
+    /// compared with a number.
     fn of(&self, field: &NamedField<'_>) -> Result<Test> {
         use perfx_format::tracepoint::TraceFieldKind::{Bytes, Located, Numbers, Pointer};
         let name = &self.field;

@@ -1,7 +1,7 @@
-//! Finds the functions of the samples that everything else selects.
+//! Finds the functions of the samples that all other options select.
 //!
-//! The facts of the recording are learned first. Then the distinct frames of the samples are collected, and named once.
-//! From then on, each sample is decided by what is known of its frames.
+//! The facts of the recording are learned first. Then the distinct frames of the samples are collected and
+//! named once; each sample is decided by its frames.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -30,8 +30,7 @@ use crate::hints::Hints;
 struct Frames {
     all: HashSet<Frame, RandomState>,
     cache: FrameCache<()>,
-    /// By thread and cookie, the frames of user parts of call chains. Many are alike, so the frames of each are kept
-    /// once.
+    /// The frames of user parts of call chains, by thread and cookie. Equal ones share memory.
     user_parts: HashMap<(u32, u64), Arc<[Frame]>>,
     distinct: HashSet<Arc<[Frame]>, RandomState>,
     unwind: Option<Convert>,
@@ -86,7 +85,7 @@ impl Frames {
         }
     }
 
-    /// Names the frames, and says what was not found.
+    /// Names the frames, and reports which were not found.
     fn named(
         self,
         (facts, unwinder): (Arc<Facts>, Option<Arc<Unwinder>>),
@@ -126,7 +125,7 @@ impl Frames {
     }
 }
 
-/// What completes the call chains of a recording, if anything does.
+/// The unwinder that completes the call chains of a recording, if its events need one.
 fn unwinder(
     facts: &Facts,
     options: &FilterOptions,

@@ -1,5 +1,5 @@
-//! Decides by the functions on its stack whether a sample is kept: those of symbol tables, calls that the compiler inlined,
-//! and the callers that only a recorded stack tells.
+//! Decides whether a sample is kept by the functions on its stack: functions of symbol tables, inlined calls,
+//! and callers that only a recorded stack contains.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,19 +16,16 @@ use regex::bytes::Regex;
 use crate::choice::{FilterOptions, is_function};
 use crate::hints::Hints;
 
-/// What the functions of a frame, or of a stack, are.
+/// How the functions of a frame or stack match the options.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Found {
-    /// One is wanted.
     pub(crate) wanted: bool,
-    /// One is excluded.
     pub(crate) excluded: bool,
-    /// The innermost one is wanted there.
+    /// The innermost one is selected by `--leaf`.
     pub(crate) leaf: bool,
 }
 
 impl Found {
-    /// Those of a frame.
     pub(crate) fn of(name: &FrameName<'_>, options: &FilterOptions) -> Found {
         let is = |regex: &Regex, function: &Function<'_>| {
             is_function(regex, function.name.as_bytes()) || is_function(regex, function.symbol.as_bytes())
@@ -42,7 +39,7 @@ impl Found {
         Found { wanted: any(&options.symbol.only), excluded: any(&options.symbol.not), leaf }
     }
 
-    /// True if a stack of which this is known is what the options ask for.
+    /// True if the options select a stack with these matches.
     pub(crate) fn is_taken(self, options: &FilterOptions) -> bool {
         let (symbol, leaf) = (&options.symbol, &options.leaf);
         (symbol.only.is_empty() || self.wanted) && !self.excluded && (leaf.only.is_empty() || self.leaf)
@@ -55,14 +52,14 @@ impl Found {
     }
 }
 
-/// What is known of the functions of a recording.
+/// The functions of a recording, matched with the options.
 pub(crate) struct Functions {
     pub(crate) facts: Arc<Facts>,
     pub(crate) of_frames: HashMap<Frame, Found, RandomState>,
     /// By thread and cookie, the user parts of call chains that come after their samples.
     pub(crate) of_user_parts: HashMap<(u32, u64), Found>,
     pub(crate) unwinder: Option<Arc<Unwinder>>,
-    /// What the options could have meant that match no function.
+    /// Hints for options that match no function.
     pub(crate) hints: Hints,
 }
 
@@ -73,8 +70,8 @@ pub(crate) struct FunctionLookup {
     unwind: Option<Convert>,
 }
 
-/// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. Of a sample that does not have the
-/// fields of its event, nothing is known.
+/// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. A sample that lacks
+/// fields of its event has no addresses.
 pub(crate) fn each_address(
     SampleView { record, layout, layouts }: SampleView<'_>,
     stacks: &StackTables,
@@ -101,7 +98,7 @@ impl FunctionLookup {
         FunctionLookup { functions, cache: FrameCache::default(), unwind }
     }
 
-    /// True if the functions of a sample are those that the options ask for.
+    /// True if the options select a sample by its functions.
     pub(crate) fn allows(&mut self, sample: SampleView<'_>, key: OrderKey, options: &FilterOptions) -> bool {
         let FunctionLookup { functions, cache, unwind } = self;
         let facts = &*functions.facts;

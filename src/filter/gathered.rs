@@ -96,7 +96,7 @@ impl Gathered {
         }
     }
 
-    /// Takes in a change of an address space. Those must come in the order of the file.
+    /// Takes in a change of an address space; these must be in file order.
     pub(crate) fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if let Some(changes) = &mut self.changes {
             let machine = self.guests.machine(record, layouts, named_pid(record));
@@ -104,7 +104,7 @@ impl Gathered {
         }
     }
 
-    /// Takes in all samples of a batch at once, because only a little of each is needed and there are many.
+    /// Counts all samples of a batch at once, because little of each is needed and there are many.
     pub(crate) fn count_samples(&mut self, batch: &Batch) {
         let span = batch.sample_span();
         self.samples += span.count;

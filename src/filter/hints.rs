@@ -13,16 +13,16 @@ use crate::time::Interval;
 /// The number of names listed.
 const LISTED: usize = 5;
 
-/// A line for an option that matches nothing in the recording, with what `perfx list` lists all of, unless the
-/// line names everything.
+/// A line for an option that matches nothing, and the argument of `perfx list` that lists all values, unless
+/// the line does.
 type Hint = (String, Option<&'static str>);
 
-/// What the options that match nothing could have meant.
+/// Hints for options that match nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    /// For each option; only of interest if nothing is kept.
+    /// For each option; reported only if nothing is kept.
     kept: Vec<Hint>,
-    /// For each value to exclude: if it is misspelt, the output has what the user did not want to hand on.
+    /// For each excluded value: if it is misspelt, the output contains what the user wanted to withhold.
     excluded: Vec<Hint>,
 }
 
@@ -37,7 +37,8 @@ impl Hints {
         shown(&self.excluded, recording)
     }
 
-    /// Checks `--time`, which selects `intervals`; `range` holds the times of the first and the last sample, unless samples have no times.
+    /// Checks `--time`, which selects `intervals`; `range` is from the first sample to the last, `None`
+    /// without times.
     pub(crate) fn of_times(&mut self, intervals: &[Interval], range: Option<(u64, u64)>) {
         let asked = match intervals {
             [] => "no time".to_owned(),
@@ -53,7 +54,7 @@ impl Hints {
         self.kept.push((format!("--time selects {asked}; {has}"), None));
     }
 
-    /// Checks an option with regular expressions for these names, which `perfx list` has as `list`.
+    /// Checks an option with regular expressions for these names, which `perfx list` shows as `list`.
     pub(crate) fn of_names<'n>(
         &mut self,
         (option, list): (&str, &'static str),
@@ -116,7 +117,7 @@ fn shown(hints: &[Hint], recording: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What the recording has instead of names that match these, and what `perfx list` lists all of.
+/// The names that the recording has instead, and the argument of `perfx list` if there are more.
 fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (String, Option<&'static str>) {
     // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
     let loose = asked

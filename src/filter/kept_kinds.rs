@@ -4,15 +4,15 @@
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, RecordType};
 
-/// Kinds of event records that are selected like samples. Switches are not, if they say whose code was traced.
+/// Kinds of event records that are selected like samples. Switches are not, if they name the traced thread.
 pub(crate) const CHOSEN: Kinds = Kinds::OF_EVENT.union(Kinds::SWITCHES).and(RecordType::LOST);
 
-/// Kinds that are dropped without a report: the number of kept samples is reported anyway, and a round only
-/// says that the records before it may be sorted, as does the round after the next kept sample.
+/// Kinds dropped without a report: kept samples are counted anyway, and a round has no effect that the round
+/// after the next kept sample does not have.
 pub(crate) const UNTOLD: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
 
-/// The kinds that are read of a batch without a kept sample. Only those that it has: if none of them is common, the
-/// walk leaps from one to the next.
+/// Kinds to read in a batch without kept samples, limited to those it has: if all are rare, the walk jumps
+/// from one to the next.
 pub(crate) fn told(batch: &Batch) -> Kinds {
     batch.kinds.minus(UNTOLD)
 }
@@ -33,7 +33,8 @@ const OF_ALL: Kinds = Kinds::of(&[
 /// Records that readers need to understand samples.
 pub(crate) const NEEDED: Kinds = OF_PROCESS.union(OF_ALL);
 
-// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two that depend on kept samples.
+// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two that depend on kept
+// samples.
 const _: () = assert!(
     CHOSEN
         .union(NEEDED)

@@ -1,5 +1,6 @@
-//! Selects samples, for programs that read a recording ([`SelectedSamples`]), and for the passes that cut one: [`Filter`]
-//! keeps the selected samples and the records that readers need to understand them, and [`Split`] makes parts.
+//! Selects samples, for programs that read a recording ([`SelectedSamples`]), and for the passes that cut
+//! one: [`Filter`] keeps the selected samples and the records that readers need to understand them, and
+//! [`Split`] makes parts.
 
 mod aux;
 mod choice;

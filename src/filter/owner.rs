@@ -37,7 +37,7 @@ pub enum Property {
     Cgroup,
 }
 
-/// Its value.
+/// The value of a property.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
     /// A thread, a CPU, or the id of a cgroup.
@@ -89,8 +89,8 @@ impl Rule {
         }
     }
 
-    /// The same, faster if it is the part of the record before: with thousands of parts, the search for the right one
-    /// takes longer than all else.
+    /// Like `part_of`, but faster if the record before was in the same part: with thousands of parts, the
+    /// search takes longer than all else.
     pub(crate) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
         let same = self.is_of_times(before, record, layouts) == Some(true);
         if same { before } else { self.part_of(record, layouts) }
@@ -103,7 +103,7 @@ impl Rule {
         Some(begin <= key && end.is_none_or(|end| key < end))
     }
 
-    /// When a part of times begins, and when the next one does, if there is one.
+    /// The beginning of a part of times, and of the next part.
     fn times(&self, number: usize) -> Option<(OrderKey, Option<OrderKey>)> {
         let Rule::Times(starts) = self else { return None };
         let begin = number.checked_sub(1).and_then(|before| starts.get(before));
@@ -111,8 +111,8 @@ impl Rule {
     }
 }
 
-/// Something for each part that occurs. Neighbouring records are mostly of the same part, so the last one is found
-/// without a look into the map.
+/// A value for each part that occurs. Neighbouring records are mostly of one part, so the last value is tried
+/// before the map.
 #[derive(Debug)]
 pub(crate) struct OfParts<T> {
     parts: Vec<(usize, T)>,
@@ -127,7 +127,7 @@ impl<T> Default for OfParts<T> {
 }
 
 impl<T> OfParts<T> {
-    /// That of this part, which `new` makes the first time.
+    /// The value of this part, created by `new` the first time.
     pub(crate) fn of(&mut self, part: usize, new: impl FnOnce() -> T) -> &mut T {
         if self.parts.get(self.last).is_none_or(|last| last.0 != part) {
             self.last = *self.places.entry(part).or_insert(self.parts.len());
@@ -138,7 +138,7 @@ impl<T> OfParts<T> {
         &mut self.parts[self.last].1
     }
 
-    /// All of them, with the numbers of their parts.
+    /// All values, with the numbers of their parts.
     pub(crate) fn all(self) -> impl Iterator<Item = (usize, T)> {
         self.parts.into_iter()
     }
@@ -151,7 +151,8 @@ pub(crate) type Ranges = Arc<[Range<usize>]>;
 pub(crate) struct Owner {
     pub(crate) rule: Arc<Rule>,
     pub(crate) number: usize,
-    /// Where its event records are: samples, and the other kinds of [`CHOSEN`](crate::kept_kinds::CHOSEN).
+    /// The ranges of its event records: samples, and the other kinds of
+    /// [`CHOSEN`](crate::kept_kinds::CHOSEN).
     pub(crate) ranges: HashMap<Place, Ranges>,
     /// Shared by all parts: cookies of call chains whose user part comes later.
     pub(crate) cookies: Arc<HashSet<u64>>,

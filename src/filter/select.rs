@@ -68,7 +68,7 @@ impl SelectedSamples {
         }
     }
 
-    /// Reads the recording once, to learn what the options mean in it.
+    /// Reads the recording once, to match the options with it.
     fn survey(
         recording: &mut Recording,
         options: &Arc<FilterOptions>,
@@ -110,7 +110,8 @@ impl SelectedSamples {
         Ok(SelectedSamples { chooser: Arc::new(chooser) })
     }
 
-    /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds `others`.
+    /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds
+    /// `others`.
     pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
     }
@@ -141,8 +142,8 @@ impl SelectedSamples {
         Ok(KeptRecords { plan: FilterPlan::new(chooser, all, None, &recording.events) })
     }
 
-    /// Reports that no sample was selected, and for each option what the recording of this name has instead. The number of
-    /// samples is not known if a trace was decoded (`is_decoded`).
+    /// Reports that no sample was selected, and for each option what the recording of this name has instead.
+    /// The number of samples is not known if a trace was decoded (`is_decoded`).
     pub fn say_none(&self, recording: &str, is_decoded: bool, report: &mut Report) {
         self.chooser.say_none(recording, is_decoded, report);
     }

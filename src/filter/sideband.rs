@@ -1,5 +1,5 @@
-//! Remembers where the records of each part of a split recording are, and which batches hold others that it may need,
-//! so that the part is written without reading the rest.
+//! Remembers where the records of each part of a split recording are, and which batches hold others that it
+//! may need, so that the part is written without reading the rest.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::cut::FilterPlan;
 use crate::kept_kinds::NEEDED;
 use crate::owner::{OfParts, Ranges, Rule};
 
-/// Who may need a record.
+/// The parts that may need a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Needer {
     Everyone,
@@ -26,15 +26,14 @@ enum Needer {
     Cookie(u64),
 }
 
-/// Records of a part that are at most this far apart, in bytes, are in one range: to walk over what is between them
-/// takes no longer than to begin another range.
+/// The largest gap in bytes between records of one range: walking over it takes no longer than beginning
+/// another range.
 const GAP: usize = 1 << 10;
 
-/// Where in a batch the event records of one part are, with the end of the round that the last of them is in.
+/// The ranges of one part's event records in a batch, up to the end of the round of the last one.
 #[derive(Default, Debug)]
 struct OwnRanges {
     ranges: Vec<Range<usize>>,
-    /// True until the round ends.
     open: bool,
 }
 
@@ -51,7 +50,7 @@ impl OwnRanges {
 #[derive(Default, Debug)]
 pub(crate) struct BatchNeeders {
     needers: HashSet<Needer>,
-    /// The earliest record that later parts need, if there is one.
+    /// The earliest record that later parts need.
     earliest: Option<OrderKey>,
     own: OfParts<OwnRanges>,
     /// The parts with event records since the last end of a round.
@@ -114,7 +113,6 @@ pub(crate) struct SideBand {
 }
 
 impl SideBand {
-    /// Takes in the next batch.
     pub(crate) fn join(&mut self, batch: Place, found: BatchNeeders) {
         for needer in found.needers {
             self.batches.entry(needer).or_default().push(batch);
@@ -125,7 +123,7 @@ impl SideBand {
         }
     }
 
-    /// Where the event records of the part with this number are; the next call returns nothing.
+    /// The ranges of the event records of a part; the next call returns nothing.
     pub(crate) fn take_own(&mut self, part: usize) -> HashMap<Place, Ranges> {
         self.own.remove(&part).unwrap_or_default()
     }

@@ -142,7 +142,6 @@ pub struct Split {
 /// The results of the first survey.
 #[derive(Default)]
 struct Counted {
-    /// The time of the first sample.
     first: Option<u64>,
     /// For parts by number or size: key and size of the records that belong to one part only; size 0 for
     /// records other than samples.
@@ -169,8 +168,7 @@ impl Counted {
             SplitBy::Time(_) => self.begin(layouts.recorded_time(record)),
             SplitBy::Size(_) if kind == RecordType::FINISHED_ROUND => self.rounds += 1,
             SplitBy::Size(_) if !CHOSEN.contains(kind) => {
-                // In a file the contents of these records go into the header, and build-ids also remain
-                // records.
+                // In a file, the contents of these records go into the header; build-ids also stay records.
                 let twice = form == Form::Pipe && Kinds::HEADER.contains(kind);
                 self.others += (size + record.payload().len()) as u64 * if twice { 2 } else { 1 };
                 self.aux |= kind == RecordType::AUXTRACE;
@@ -217,8 +215,8 @@ impl Split {
     ///
     /// # Errors
     ///
-    /// The recording is damaged, its events cannot be told apart, no record has what it is split by, or there would be
-    /// more than `most` parts.
+    /// The recording is damaged, its events cannot be distinguished, no record has the property to split by,
+    /// or there would be more than `most` parts.
     pub fn new(
         recording: &mut Recording,
         by: SplitBy,
@@ -369,7 +367,7 @@ fn first_look(
     Ok((gathered, counted))
 }
 
-/// Surveys the samples of each part, and who needs the other records.
+/// Surveys the samples of each part, and which parts need the other records.
 fn second_look(
     recording: &mut Recording,
     rule: &Rule,
@@ -473,8 +471,7 @@ fn by_moment(
             let spare = recording.file.as_ref().map_or(0, spare);
             let sections = recording.features.values().map(|section| 16 + section.len() as u64);
             let rest = (front + spare + recording.event_types.len()) as u64 + zeros_before_data(most);
-            // A part has at most as many rounds as the whole recording, and at most one after each of its own
-            // records.
+            // A part has at most as many rounds as the recording, and at most one after each own record.
             let round = HEADER_SIZE as u64;
             let mean = total(&moments) / moments.len().max(1) as u64;
             let few = rounds <= most / (mean + round);
@@ -581,8 +578,7 @@ fn total(moments: &[(OrderKey, u32)]) -> u64 {
     moments.iter().map(|&(_, size)| u64::from(size)).sum()
 }
 
-/// Begins a new part whenever the current one would get more than `most`; records with the same time stay
-/// together.
+/// Begins a new part before the current one exceeds `most`; records with the same time stay together.
 fn fill(
     moments: &[(OrderKey, u32)],
     most: u64,

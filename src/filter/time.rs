@@ -1,5 +1,5 @@
-//! Parses time windows in perf's syntax, `START,STOP` or shares of the recording, and moments with what is before them, into
-//! half-open intervals in ns.
+//! Parses time windows in perf's syntax (`START,STOP` or shares of the recording), and points with a time
+//! span around them, into half-open intervals in ns.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,11 +16,10 @@ pub(crate) enum Window {
     Between(Option<Point>, Option<Point>),
     /// From one share of the recording to another; [`WHOLE`] is 100 %.
     Share(u64, u64),
-    /// From so many ns before a point up to a tenth of them after it.
+    /// From this many ns before a point to a tenth of them after it.
     Around(Point, u64),
 }
 
-/// A point in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Point {
     /// ns of the recording's clock.
@@ -31,7 +30,7 @@ pub(crate) enum Point {
     Wall(u64),
 }
 
-/// The whole recording, 100 %, as a share.
+/// 100 % as a share.
 const WHOLE: u64 = 100_000_000_000;
 
 /// A half-open interval: `start` is included, `stop` is not.
@@ -105,14 +104,14 @@ impl Window {
         }
     }
 
-    /// Parses `TIME` or `TIME,DURATION`: a point as in [`Window::parse`], and how long before it the window begins, by
-    /// default 10 ms.
+    /// Parses `TIME` or `TIME,DURATION`: a point as in [`Window::parse`], and how long before it the window
+    /// begins (default 10 ms).
     pub(crate) fn parse_around(text: &str) -> Result<Window> {
         let (moment, before) = text.split_once(',').unwrap_or((text, "10ms"));
         Ok(Window::Around(parse_point(moment)?, parse_duration(before)?))
     }
 
-    /// The times of windows, sorted and disjoint; without any, `None`: all times.
+    /// The intervals of the windows, sorted and disjoint; `None`, for all times, if there are no windows.
     pub(crate) fn intervals(
         windows: &[Window],
         range: (u64, u64),
@@ -173,7 +172,8 @@ impl Window {
     }
 }
 
-/// Parses `10%` (the first tenth), `10%-20%`, `10%-` (all but the first tenth), `-10%`, `10%/2` (the second tenth).
+/// Parses `10%` (the first tenth), `10%-20%`, `10%-` (all but the first tenth), `-10%`, `10%/2` (the second
+/// tenth).
 fn parse_share(text: &str) -> Result<Window> {
     let share = |text: &str| -> Result<u64> {
         let number = text.trim().strip_suffix('%').context("the % is missing")?;
@@ -249,7 +249,7 @@ fn parse_decimal(text: &str) -> Result<u64> {
     billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
 }
 
-/// What is selected by its time, or by its place in a part of a recording without times.
+/// Selected times, or selected positions in a part of a recording without times.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     /// Sorted and disjoint. `None` means all.
@@ -257,13 +257,13 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// What has its time in the intervals, which are sorted and disjoint; without any, all.
+    /// Selects these intervals, which are sorted and disjoint; `None` selects all.
     pub(crate) fn new(intervals: Option<&[Interval]>) -> Windows {
         let range = |interval: &Interval| OrderKey::at(interval.start)..OrderKey::at(interval.stop);
         Windows { ranges: intervals.map(|intervals| intervals.iter().map(range).collect()) }
     }
 
-    /// What is in the range.
+    /// Selects one range.
     pub(crate) fn one(range: Range<OrderKey>) -> Windows {
         Windows { ranges: Some(vec![range]) }
     }
@@ -285,7 +285,7 @@ impl Windows {
         self.ranges().last().map_or(OrderKey::FIRST, |range| range.end)
     }
 
-    /// What is selected, in order.
+    /// The selected ranges, in order.
     pub(crate) fn ranges(&self) -> &[Range<OrderKey>] {
         const ALL: [Range<OrderKey>; 1] = [OrderKey::ALL];
         self.ranges.as_deref().unwrap_or(&ALL)

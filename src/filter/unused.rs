@@ -1,5 +1,4 @@
-//! `--drop-unused`: drops events without samples and build-ids of unmapped files, and every reference to
-//! them.
+//! `--drop-unused`: drops events without samples, build-ids of unmapped files, and all references to them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +11,6 @@ use perfx_pipeline::{Level, Session, UsedEvents, counted, leave_out_events};
 /// The events and files to which records other than samples refer.
 #[derive(Debug, Default)]
 pub(crate) struct Unused {
-    /// Events with such records.
     events: UsedEvents,
     /// Files with the process that mapped each, and the key of the record; `None` is the kernel.
     files: HashMap<Box<[u8]>, Vec<Mapped>>,
