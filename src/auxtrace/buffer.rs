@@ -1,4 +1,4 @@
-//! The data of one buffer, and who ran there.
+//! The data of one buffer, and the threads that ran there.
 
 use perfx_format::Bytes;
 use perfx_trace::{Switches, Trace};
@@ -16,7 +16,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Its traces, in order. Data is lost between two of them.
+    /// The traces, in order. Between two of them, data was lost.
     pub(crate) fn traces(&self) -> impl Iterator<Item = Trace<'_>> {
         self.traces.iter().map(|pieces| {
             let pieces = pieces.iter().map(|piece| &piece[..]).collect();

@@ -1,9 +1,9 @@
-//! Keeps the calls of a thread that have not returned, as perf does (tools/perf/util/thread-stack.c), and makes call
-//! chains of them.
+//! Keeps the open calls of a thread, as perf does (tools/perf/util/thread-stack.c), and makes call chains
+//! from them.
 //!
-//! longjmp does not return: perf keeps the frames that it leaves behind until an older one returns. Here they are popped:
-//! it jumps to where a call, that of setjmp, has returned before, so that the depth of this frame is known. So are those that
-//! an exception ends: it returns into the middle of the function that has a handler or destructors.
+//! perf keeps the frames that longjmp skips until an older one returns. Here they are popped: longjmp jumps
+//! to a return address of an earlier call, that of setjmp, whose depth is known. Frames ended by an exception
+//! are popped, too: it returns into the middle of the function that has a handler or destructors.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -21,18 +21,18 @@ use crate::functions::Function;
 pub enum Change {
     /// A call or interrupt that returns to this address.
     Call(u64),
-    /// A return, by the instruction in front of this address.
+    /// A return; the address is the end of the instruction.
     Return(u64),
-    /// A jump to an address that only execution tells, by the instruction in front of this address.
+    /// An indirect jump; the address is the end of the instruction.
     Jump(u64),
     /// Tracing begins.
     Begin,
-    /// It does not.
+    /// None of these.
     None,
 }
 
 impl Change {
-    /// The change that the branch at the end of a block makes.
+    /// The change by the branch at the end of a block.
     pub fn of(block: &Block) -> Change {
         match block.kind {
             kind if kind.is_call() => Change::Call(block.next),
@@ -43,39 +43,38 @@ impl Change {
     }
 }
 
-/// A call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     /// Where it returns to.
     to: u64,
-    /// Tracing ended with it.
+    /// Tracing ended with the call.
     is_end: bool,
-    /// The function that called, if it was looked for; the second `None` if it is not known.
+    /// The function that called: `None` until it is looked up, `Some(None)` if unknown.
     caller: Option<Option<(u32, u64)>>,
 }
 
-/// The calls of a thread, the oldest first.
+/// The open calls of a thread, the oldest first.
 #[derive(Clone, Default, Debug)]
 pub struct Calls {
     calls: VecDeque<Call>,
-    /// How many older ones were dropped.
+    /// The number of older calls that were dropped.
     dropped: usize,
-    /// How many of them return to each address: a return to another one is not searched for among all of them.
+    /// The number of calls that return to each address: a return to any other needs no search.
     returns: HashMap<u64, u32, RandomState>,
-    /// How many calls were left when one had returned to an address.
+    /// The number of open calls after a call had returned to an address.
     depths: HashMap<u64, usize, RandomState>,
-    /// For jumps, by where they end and lead to, whether they lead into the middle of another function, as far as known.
-    /// Copies share it.
+    /// For jumps, by their ends and targets: true if the target is in the middle of another function, `None`
+    /// if unknown. Shared by copies.
     jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
 
-/// The most calls that are kept; the oldest are dropped. No chain has more than 1,024.
+/// Maximum of calls kept; the oldest are dropped. No chain has more than 1,024.
 const MOST: usize = 1 << 16;
 
-/// Capacity of `depths`, and of `jumps`.
+/// Maximum size of `depths`, and of `jumps`.
 const MOST_PLACES: usize = 1 << 16;
 
-/// A function is searched for among this many of the newest calls.
+/// The number of newest calls among which a function is searched.
 const SEARCHED: usize = 256;
 
 /// An unmatched return pops the newest call if that returns to at most this many bytes before the end of the return
@@ -83,8 +82,8 @@ const SEARCHED: usize = 256;
 const RETPOLINE: u64 = 32;
 
 impl Calls {
-    /// A branch goes to `to`, 0 if that is not traced. `ends` tells that tracing ends with it. `function` finds the function
-    /// at an address now.
+    /// Takes in a branch to `to`, 0 if that is not traced. `ends`: tracing ends with the branch. `function`
+    /// finds the function at an address now.
     pub fn branch(
         &mut self,
         to: u64,
@@ -98,7 +97,7 @@ impl Calls {
                 self.truncate(open);
             }
             _ if to == 0 => {}
-            // The code asks for its own address.
+            // A call of the next instruction, used to read the instruction pointer.
             Change::Call(behind) if behind == to => {}
             Change::Call(behind) => {
                 if self.calls.len() == MOST {
@@ -143,7 +142,7 @@ impl Calls {
         }
     }
 
-    /// How many calls are older than the newest one that returns to an address.
+    /// The number of calls older than the newest one that returns to an address.
     fn count_to(&self, to: u64) -> Option<usize> {
         if !self.returns.contains_key(&to) {
             return None;
@@ -151,7 +150,7 @@ impl Calls {
         self.calls.iter().rposition(|call| call.to == to)
     }
 
-    /// True if the jump before `behind` leads into the middle of another function; `None` if that is not known.
+    /// True if the jump that ends at `behind` leads into the middle of another function; `None` if unknown.
     fn leaves(&mut self, behind: u64, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<bool> {
         if let Some(known) = self.jumps.get(&(behind, to)) {
             return *known;
@@ -181,17 +180,16 @@ impl Calls {
         Some(self.calls.len() - 2 - above)
     }
 
-    /// How many calls have not returned.
+    /// The number of open calls.
     pub fn depth(&self) -> usize {
         self.dropped + self.calls.len()
     }
 
-    /// Drops the newest calls, but for so many.
+    /// Keeps only the oldest `depth` calls.
     pub fn cut(&mut self, depth: usize) {
         self.truncate(depth.saturating_sub(self.dropped));
     }
 
-    /// Drops the newest calls, but for so many that are kept.
     fn truncate(&mut self, count: usize) {
         while self.calls.len() > count {
             let newest = self.calls.pop_back();
@@ -199,7 +197,6 @@ impl Calls {
         }
     }
 
-    /// A call that returns to an address is dropped.
     fn forget(&mut self, to: u64) {
         if let Entry::Occupied(mut count) = self.returns.entry(to) {
             *count.get_mut() -= 1;
@@ -209,21 +206,21 @@ impl Calls {
         }
     }
 
-    /// The chain of at most `most` addresses from `ip` on, with its markers.
+    /// A chain of at most `most` addresses, starting with `ip`, and its markers.
     pub fn chain(&self, ip: u64, most: usize) -> Vec<u64> {
         let calls = self.calls.iter().rev().map(|call| call.to);
         chain_of(std::iter::once(ip).chain(calls), most)
     }
 
-    /// That of a sample at `ip` which was taken some time after the event, as perf makes it: without `ip`, and without the
-    /// calls in the kernel behind it. Empty if there is nothing else.
+    /// The chain of a sample taken at `ip` some time after its event, as perf makes it: without `ip` and the
+    /// kernel addresses that follow it. Empty if nothing else is left.
     pub fn chain_before(&self, ip: u64, most: usize) -> Vec<u64> {
         let calls = self.calls.iter().rev().map(|call| call.to);
         chain_of(calls.skip_while(|to| *to >= KERNEL_START && *to != ip), most)
     }
 }
 
-/// So many of these addresses, with a marker for each level.
+/// At most `most` addresses, with a marker for each level.
 fn chain_of(addresses: impl Iterator<Item = u64>, most: usize) -> Vec<u64> {
     let (mut chain, mut last) = (Vec::new(), None);
     for address in addresses {
@@ -249,7 +246,7 @@ mod tests {
         calls.chain(1, 16)[2..].to_vec()
     }
 
-    /// Each has ten bytes, from 100 on; that at 190 belongs to the one at 110.
+    /// Each has ten bytes, from 100 on; the one at 190 belongs to the one at 110.
     fn function(ip: u64) -> Option<Function> {
         let start = ip / 10 * 10;
         let id = (0, if start == 190 { 110 } else { start });
@@ -281,19 +278,19 @@ mod tests {
         assert_eq!(calls(&[&called[..], &deeper, &[(50, Change::Jump(99))]].concat()), [5, 4, 3, 1]);
     }
 
-    /// The frames stayed until the function with the handler returned.
+    /// A frame used to stay until the function with the handler returned.
     #[test]
     fn an_exception_ends_the_calls_above_its_handler() {
         let called = [(100, 5), (110, 103), (110, 115), (120, 116), (130, 125)];
         let called = called.map(|(to, behind)| (to, Change::Call(behind)));
         assert_eq!(calls(&called), [125, 116, 115, 103, 5]);
-        // To the newest one of the functions at 110, whose handler is at 190, and then to the next.
+        // The newest call of the functions at 110, whose handler is at 190, and then the next.
         let thrown = [&called[..], &[(195, Change::Return(139))]].concat();
         assert_eq!(calls(&thrown), [115, 103, 5]);
         let resumed = [(130, Change::Call(199)), (195, Change::Return(139))];
         assert_eq!(calls(&[&thrown[..], &resumed].concat()), [103, 5]);
         assert_eq!(calls(&[&called[..], &[(195, Change::Jump(139))]].concat()), [115, 103, 5]);
-        // The beginning of a function, and one that has not called.
+        // The beginning of a function, and a function that has not called.
         assert_eq!(calls(&[&called[..], &[(110, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);
         assert_eq!(calls(&[&called[..], &[(145, Change::Return(239))]].concat()), [125, 116, 115, 103, 5]);
     }
@@ -308,7 +305,7 @@ mod tests {
     fn a_jump_to_a_label_behind_a_call_of_the_same_function_ends_no_call() {
         let called = [(110, Change::Call(5)), (110, Change::Call(115))];
         assert_eq!(calls(&[&called[..], &[(115, Change::Jump(113))]].concat()), [115, 5]);
-        // From another stack, as goroutines have.
+        // A jump from another stack, as goroutines have.
         assert_eq!(calls(&[&called[..], &[(115, Change::Jump(133))]].concat()), [5]);
     }
 

@@ -19,16 +19,16 @@ pub struct CoreSight {
     pub pmu_type: u32,
     /// By their ids in frames.
     pub units: BTreeMap<u8, TraceUnit>,
-    /// How timestamps become times, if the recording says so.
+    /// How timestamps become times, if the recording contains it.
     pub conv: Option<TimeConv>,
     /// In file order.
     pub pieces: Vec<Piece>,
-    /// The threads that context ids name.
+    /// The threads of context ids.
     pub spaces: HashMap<u32, Space>,
 }
 
 impl CoreSight {
-    /// True if context ids name the thread that runs: then the spaces of traces are the numbers of threads.
+    /// True if context ids name the thread: then the spaces of traces are thread ids.
     pub fn names_threads(&self) -> bool {
         self.units.values().any(|unit| unit.config.context().is_some())
     }
@@ -49,12 +49,12 @@ pub struct TraceUnit {
     pub config: coresight::Config,
     /// The trace has timestamps.
     pub is_timed: bool,
-    /// These are of the counter that [`CoreSight::conv`] converts.
+    /// They are of the counter that [`CoreSight::conv`] converts.
     pub is_virtual: bool,
 }
 
-/// Data that an AUX record says was written into a buffer. The trace units were switched on for it, so that it is decoded by
-/// itself.
+/// Data that an AUX record reports in a buffer. The trace units were switched on for it, so it is decoded
+/// separately.
 #[derive(Debug)]
 pub struct Piece {
     /// The number of the buffer.
@@ -63,11 +63,10 @@ pub struct Piece {
     pub cpu: u32,
     /// The time of the AUX record, ns; 0 if there is none.
     pub time: u64,
-    /// Who ran, if context ids do not tell.
+    /// The threads that ran, if the trace has no context ids.
     pub switches: Switches,
-    /// The bytes.
     data: Bytes,
-    /// The bytes are of this trace unit; `None` if they are frames with ids.
+    /// The trace unit that wrote the bytes; `None` if they are frames with ids.
     raw: Option<u8>,
 }
 
@@ -82,7 +81,7 @@ impl Piece {
         self.front(self.data.len())
     }
 
-    /// The same in the first bytes of the piece.
+    /// The same for the first bytes of the piece.
     pub(crate) fn front(&self, size: usize) -> Vec<(u8, Vec<u8>)> {
         let data = &self.data[..size.min(self.data.len())];
         match self.raw {
@@ -97,7 +96,7 @@ impl Piece {
 pub(crate) struct Written {
     info: Option<EtmInfo>,
     conv: Option<TimeConv>,
-    /// The ids of trace units that the kernel tells, by their CPUs.
+    /// The ids of trace units that the kernel reports, by CPU.
     ids: BTreeMap<u32, u8>,
     records: Vec<Recorded>,
 }
@@ -112,7 +111,6 @@ struct Recorded {
 }
 
 impl Written {
-    /// Takes in a record.
     pub(crate) fn add(&mut self, record: &Record<'_>, layout: Option<&Layout>) {
         self.info = self.info.take().or_else(|| EtmInfo::of(record));
         self.conv = self.conv.or_else(|| TimeConv::of(record));
@@ -130,22 +128,23 @@ impl Written {
         self.info.is_some()
     }
 
-    /// The trace units that the records so far describe.
+    /// The trace units described so far.
     pub(crate) fn known_units(&self) -> Result<BTreeMap<u8, TraceUnit>> {
         let Some(info) = &self.info else { bail!("the AUX data is not of CoreSight") };
         self.units(info)
     }
 
-    /// The tracer of what these AUXTRACE records hold, with the spaces of the threads that context ids name, and the number of AUX records that cover data of earlier ones.
+    /// Returns the tracer of these AUXTRACE records, with the spaces of the threads named by context ids, and
+    /// the number of AUX records that cover data of earlier ones.
     pub(crate) fn done(self, chunks: &[Chunk], spaces: HashMap<u32, Space>) -> Result<(CoreSight, u64)> {
         let units = self.known_units()?;
         let pmu_type = self.info.as_ref().map_or(0, |info| info.pmu_type);
-        // A buffer is that of a thread, or of a CPU; the records of each, by their offsets.
+        // A buffer belongs to a thread or a CPU; its AUX records, by offset.
         let is_of_thread = chunks.iter().any(|chunk| chunk.auxtrace.cpu == Auxtrace::ANY);
         let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
         for record in &self.records {
             let owner = if is_of_thread { record.tid } else { record.cpu };
-            // What ends at the end of an AUXTRACE record is in it.
+            // Data that ends with an AUXTRACE record belongs to that record.
             let is_end = record.aux.flags & Aux::OVERWRITE != 0;
             let at = record.aux.offset.saturating_sub(is_end.into());
             records.entry(owner).or_default().entry(at).or_default().push(*record);
@@ -171,7 +170,7 @@ impl Written {
                     let start = usize::try_from(start - offset).unwrap_or(usize::MAX);
                     let len = usize::try_from(aux.size).unwrap_or(usize::MAX);
                     let end = data.len().min(start.saturating_add(len));
-                    // Data is decoded once, however many records tell of it.
+                    // Data is decoded once, even if several records cover it.
                     repeated += u64::from(start < decoded && aux.size > 0);
                     let range = start.max(decoded)..end.max(decoded);
                     decoded = range.end;
@@ -180,7 +179,7 @@ impl Written {
                     }
                     let raw = match aux.flags & Aux::RAW {
                         0 => None,
-                        // Without CPUs in the records, it is plain only with one trace unit.
+                        // Without CPUs in the records, the trace unit is known only if it is the only one.
                         _ if on == Auxtrace::ANY && units.len() == 1 => Some(units.keys().next().copied()),
                         _ => Some(units.iter().find(|(_, unit)| unit.cpu == on).map(|(id, _)| *id)),
                     };
@@ -212,7 +211,7 @@ impl Written {
             let EtmRegisters { config, id0, id2, id8, .. } = registers;
             let (is_timed, is_virtual) = (registers.has_timestamps(), unit.has_virtual_times);
             let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
-            // Kernels that tell ids tell that of each CPU that traced. Older ones use what AUXTRACE_INFO has.
+            // Newer kernels report the id of each CPU that traced; older ones use the id in AUXTRACE_INFO.
             let told = self.ids.get(&cpu).copied();
             let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
             let Some(id) = id else { continue };

@@ -1,4 +1,4 @@
-//! Decodes the traces of a recording on many threads, part by part in the order of their times.
+//! Decodes the traces of a recording on many threads, part by part in the order of time.
 
 use perfx_pipeline::{Result, ordered};
 use perfx_trace::{Blocks, Sink};
@@ -8,32 +8,31 @@ use perfx_trace::{Blocks, Sink};
 pub struct Part {
     /// The buffer.
     pub buffer: usize,
-    /// The trace, of all traces of all buffers: data is lost between two of a buffer.
+    /// The number of the trace among those of all buffers; data was lost between two of a buffer.
     pub trace: usize,
     /// The number of the part among those of its buffer, from 0 without gaps.
     pub number: u64,
-    /// A time in ticks: nothing in this part, nor in those that come after it, is earlier.
-    ///
-    /// A trace may go back in time. Then its parts have the time at which it was before.
+    /// A lower bound for times in this part and all later ones, ticks. If a trace goes back in time, its
+    /// later parts have the time before that.
     pub time: u64,
 }
 
 /// The work on the parts.
 pub trait Work: Sync {
-    /// Takes what is decoded; each thread has its own for all the parts it gets.
+    /// Takes what is decoded; each thread has one for all its parts.
     type Sink: Sink + Send;
     /// The result of a part.
     type Done: Send;
 
     /// The sink of a thread.
     fn sink(&self) -> Self::Sink;
-    /// A part comes next.
+    /// Called before a part is decoded.
     fn begin(&self, sink: &mut Self::Sink, part: &Part);
-    /// The part has been decoded. Parts that come earlier have begun, but may not have ended.
+    /// Called when a part has been decoded. Earlier parts have begun, but may not have ended.
     fn end(&self, sink: &mut Self::Sink, blocks: &Blocks, part: &Part) -> Self::Done;
-    /// All parts have been decoded; the blocks are dropped.
+    /// Called when all parts have been decoded; the blocks are dropped.
     fn finish(&self, _sink: &mut Self::Sink, _blocks: &Blocks) {}
-    /// A thread has panicked: the part that it had may never end, and no other thread may wait for it.
+    /// Called when a thread has panicked: its part may never end, so no thread may wait for it.
     fn abandon(&self) {}
 }
 
@@ -46,8 +45,8 @@ impl<W: Work> Drop for Panics<'_, W> {
     }
 }
 
-/// The least size of a unit, bytes of a trace. With a quarter of that, threads wait for each other so often that two take
-/// an eighth more CPU time.
+/// The smallest part, bytes of a trace. With a quarter of it, threads wait for each other so often that two
+/// take an eighth more CPU time.
 pub const UNIT: u64 = 128 << 10;
 
 /// How traces are cut for threads.
@@ -59,18 +58,15 @@ pub struct Split {
     pub size: u64,
 }
 
-/// How parts are decoded.
 pub(crate) struct Decoding<M, E, B> {
     /// Makes a decoder; each thread has its own.
     pub(crate) decoder: M,
-    /// Decodes a part into a sink.
     pub(crate) decode: E,
-    /// The blocks of a decoder.
     pub(crate) blocks: B,
 }
 
-/// Decodes parts on `threads` threads, and calls `done` with what `work` makes of each, in their order. Returns the sinks of
-/// the threads, which know no blocks any more.
+/// Decodes parts on `threads` threads, and passes the results of `work` to `done` in the parts' order.
+/// Returns the threads' sinks, which no longer refer to blocks.
 ///
 /// # Errors
 ///

@@ -2,7 +2,6 @@
 
 use std::str;
 
-/// Code that was traced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Filter {
     /// The path of the file; `None` for addresses of the kernel.
@@ -63,7 +62,7 @@ mod tests {
         assert_eq!(Filter::all(text), [filter(Some("/bin/a"), 0x122c, 0x19e), filter(None, kernel, 16)]);
         assert!(filter(None, kernel, 16).has(kernel + 15) && !filter(None, kernel, 16).has(kernel + 16));
         assert!(Filter::all(b"").is_empty());
-        // A path with commas, which was cut at the first one.
+        // A path with commas used to be cut at the first one.
         let text = b"filter 0/16@/a,b/start,c,filter 16/16@/d,stop 0x10@/a,b";
         assert_eq!(Filter::all(text), [filter(Some("/a,b/start,c"), 0, 16), filter(Some("/d"), 16, 16)]);
     }

@@ -1,4 +1,4 @@
-//! Finds the functions that code belongs to, by the symbols of its files.
+//! Finds the functions that code belongs to by the symbols of its files.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use symbols::{ElfFile, Symbol, Symbols};
 /// The function at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Function {
-    /// Where the part of it begins that has the address.
+    /// Where the part of the function that contains the address begins.
     pub start: u64,
-    /// Shared by all its parts: the number of the DSO, and where the first part begins in its file.
+    /// Shared by all its parts: the number of the DSO, and the offset of the first part in its file.
     pub id: (u32, u64),
 }
 
@@ -18,7 +18,7 @@ pub struct Function {
 pub(crate) struct Functions {
     file: ElfFile,
     symbols: Symbols,
-    /// The beginning of the function of each part that a compiler moved elsewhere, as it seldom runs.
+    /// For each cold part that a compiler moved elsewhere, the beginning of its function.
     homes: HashMap<u64, u64>,
 }
 
@@ -32,7 +32,7 @@ impl Functions {
         Functions { file, symbols: Symbols::new(symbols), homes }
     }
 
-    /// At an offset of the file, how far the part of a function that is there reaches back, and where the function begins.
+    /// For an offset of the file, its distance from the start of its part, and where the function begins.
     pub(crate) fn find(&self, offset: u64) -> Option<(u64, u64)> {
         let address = self.file.address_of(offset)?;
         let start = self.symbols.find(address)?.start;
@@ -40,7 +40,7 @@ impl Functions {
     }
 }
 
-/// The name of the function of which this is a part: GCC and LLVM add `.cold` and a number.
+/// The name of the function that a part belongs to: GCC and LLVM append `.cold` and a number.
 fn name_of_whole(name: &[u8]) -> Option<&[u8]> {
     const COLD: &[u8] = b".cold";
     let at = name.windows(COLD.len()).rposition(|part| part == COLD)?;

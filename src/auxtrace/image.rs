@@ -1,4 +1,4 @@
-//! The code that ran: what was mapped at an address at a time, and the file with its bytes.
+//! The code that ran: the mapping at an address at a time, and the file with its bytes.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -51,24 +51,23 @@ pub struct Code {
     clock: Clock,
     known: Vec<Option<Known>>,
     pub(crate) sources: Sources,
-    /// The places of the files of guests, which are found by build-id.
+    /// Where files of guests are searched for, by build-id.
     guest_sources: Sources,
-    /// The file that is taken for some DSOs, by their numbers.
+    /// The file that replaces those of some DSOs, by their numbers.
     pub(crate) own: OnceLock<(PathBuf, Vec<bool>)>,
-    /// For each DSO, its file, from the first use on.
+    /// The file of each DSO, from its first use on.
     files: Vec<OnceLock<Option<CodeFile>>>,
     /// The same for its functions.
     functions: Vec<OnceLock<Option<Functions>>>,
-    /// The numbers by which the decoder knows pieces of code: by file, and addresses with their offsets.
+    /// The decoder's numbers for code: by DSO, and addresses with their offsets.
     ids: Mutex<HashMap<(u32, Place), u64>>,
-    /// The memory of the kernel, if the recording has a copy or it is still running.
+    /// The kernel's memory, if the recording has a copy or that kernel is still running.
     kcore: Option<PathBuf>,
     memory: OnceLock<Option<CodeFile>>,
-    /// The code of the kernel that was changed, from the first use on.
+    /// The places where the kernel's code was changed, from the first use on.
     sites: OnceLock<Sites>,
 }
 
-/// The bytes of a file.
 #[derive(Debug)]
 pub(crate) struct CodeFile {
     path: Option<PathBuf>,
@@ -84,7 +83,7 @@ enum FileContent {
     Kernel(KernelText),
 }
 
-/// In the place of the number of a DSO: the memory of the kernel.
+/// Instead of the number of a DSO: the memory of the kernel.
 pub(crate) const MEMORY: u32 = u32::MAX;
 /// The same: code of the kernel that was changed.
 pub(crate) const CHANGED: u32 = u32::MAX - 1;
@@ -93,8 +92,8 @@ pub(crate) const CHANGED: u32 = u32::MAX - 1;
 const MOST_BOUNDS: usize = 64;
 
 impl Code {
-    /// The code of a recording. `known` says of each of [`Recorded::dsos`] what it is searched as, `None` if it has no
-    /// file; `clock` is that of the traces, and `kcore` a copy of the kernel's memory that belongs to the recording.
+    /// The code of a recording. `known` has an entry for each of [`Recorded::dsos`], `None` if it has no
+    /// file; `kcore` is the recording's copy of the kernel's memory.
     pub fn new(
         recorded: &mut Recorded,
         clock: Clock,
@@ -120,8 +119,8 @@ impl Code {
         }
     }
 
-    /// Takes the code of these DSOs, by number, from this file, and [`Code::places`] are in it only. The code of the
-    /// kernel is found by the sources.
+    /// Takes the code of these DSOs, by number, from this file, and limits [`Code::places`] to it. The code
+    /// of the kernel still comes from the sources.
     pub fn take_from(&self, path: &Path, dsos: &[bool]) {
         self.own.get_or_init(|| (path.to_owned(), dsos.to_vec()));
         for (dso, file) in self.files.iter().enumerate() {
@@ -138,7 +137,7 @@ impl Code {
         }
     }
 
-    /// Takes the code of files with these paths from these bytes.
+    /// Replaces the code of files with these paths by these bytes.
     pub fn take_bytes(&self, files: &HashMap<PathBuf, Bytes>) {
         for ((dso, ..), file) in self.mappings.dsos().zip(&self.files) {
             let path = Path::new(OsStr::from_bytes(&dso.name));
@@ -152,7 +151,7 @@ impl Code {
         }
     }
 
-    /// The files whose code was used, in the order in which the recording maps them.
+    /// The files whose code was used, in the order of their mappings.
     pub fn used(&self) -> Vec<Used> {
         let used =
             |name: &[u8], file: &CodeFile| Used { name: name.into(), path: file.path.clone(), id: file.id };
@@ -162,22 +161,21 @@ impl Code {
         memory.map(|memory| used(b"[kernel]", memory)).into_iter().chain(files).collect()
     }
 
-    /// The number of changes of the kernel's code (TEXT_POKE) that were not followed, as far as they were needed.
+    /// The number of changes of the kernel's code (TEXT_POKE) that were needed but not followed.
     pub fn ignored_changes(&self) -> u64 {
         self.sites.get().map_or(0, |sites| self.mappings.ignored_pokes + sites.ignored)
     }
 
-    /// True if the places of code in the file of this DSO are wanted.
+    /// True if [`Code::places`] includes the file of this DSO.
     pub(crate) fn is_wanted(&self, dso: u32) -> bool {
         self.own.get().is_none_or(|(_, dsos)| dsos.get(dso as usize) == Some(&true))
     }
 
-    /// The numbers by which the decoder knows each piece of code.
     pub(crate) fn ids(&self) -> MutexGuard<'_, HashMap<(u32, Place), u64>> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name of what was mapped at an address; `None` if nothing was.
+    /// The name of the mapping at an address; `None` without one.
     pub fn name(&self, space: Option<Space>, ip: u64, ticks: u64) -> Option<&[u8]> {
         let (hit, _) = self.hit(space, ip, ticks);
         let (dso, _) = self.mappings.spaces.dsos().get(hit?.dso as usize)?;
@@ -196,20 +194,19 @@ impl Code {
         Some(Function { start: ip.wrapping_sub(distance), id: (hit.dso, begin) })
     }
 
-    /// The number of the DSO at an address, whether its code is found, and from which time on this may change.
+    /// The number of the DSO at an address, whether its code is found, and the time at which this may change.
     pub(crate) fn state(&self, space: Option<Space>, ip: u64, ticks: u64) -> (Option<u32>, bool, u64) {
         let (hit, during) = self.hit(space, ip, ticks);
         let is_found = self.code(space, ip, ticks).is_some();
         (hit.map(|hit| hit.dso), is_found, self.until(during.end))
     }
 
-    /// A DSO, and the object that it is searched as.
     pub(crate) fn dso(&self, number: u32) -> Option<(&Dso, Option<&Known>)> {
         let (dso, _) = self.mappings.spaces.dsos().get(number as usize)?;
         Some((dso, self.known.get(number as usize)?.as_ref()))
     }
 
-    /// The tick from which on what was found until a key may change.
+    /// The tick of a key until which a result holds.
     fn until(&self, key: OrderKey) -> u64 {
         if key == OrderKey::END { u64::MAX } else { self.clock.ticks_at(key) }
     }
@@ -261,7 +258,7 @@ impl Code {
                     let text = || KernelText::of_guest(sources, (*id)?, reference);
                     is_kernel_name(&mapped.name).then(text).flatten().map(CodeFile::of_kernel)
                 }
-                // A root can be that of the host, so a name is not enough.
+                // A name is not enough: a root may be that of the host.
                 _ if id.is_none() && !is_of_host => None,
                 Object::Kernel => self.kernel(*id),
                 // A module is relocated when it is loaded.
@@ -288,7 +285,6 @@ impl Code {
         KernelText::of_file(&self.sources, id, reference).map(CodeFile::of_kernel)
     }
 
-    /// The memory of the kernel.
     pub(crate) fn memory(&self) -> Option<&CodeFile> {
         let memory = self.memory.get_or_init(|| {
             let text = match &self.kcore {
@@ -300,7 +296,7 @@ impl Code {
         memory.as_ref()
     }
 
-    /// That of the running kernel, if it is the recorded one.
+    /// The text of the running kernel, if it is the recorded one.
     fn running(&self) -> Option<KernelText> {
         let known = |dso: u32| self.known.get(dso as usize)?.as_ref();
         let mapped = self.mappings.kernel.iter().filter_map(|(dso, place)| {
@@ -313,12 +309,12 @@ impl Code {
         });
         let mapped: Vec<_> = mapped.collect();
         let kernels = self.known.iter().flatten().filter(|known| known.object == Object::Kernel);
-        // Without a build-id, another kernel of the same release could be taken for the recorded one.
+        // Without a build-id, a different kernel of the same release could pass for the recorded one.
         let id = kernels.filter_map(|known| known.id).next()?;
         KernelText::of_running(&self.sources, id, self.mappings.reference.as_ref()?, &mapped)
     }
 
-    /// The number by which the decoder knows code.
+    /// The decoder's number for code.
     fn id(&self, dso: u32, place: Place) -> u64 {
         let mut ids = self.ids();
         let next = ids.len() as u64;
@@ -341,7 +337,6 @@ impl Code {
         Some(Mapping { id, start: first, bytes, until: u64::MAX })
     }
 
-    /// The code of the kernel that was changed while it ran.
     fn sites(&self) -> &Sites {
         self.sites.get_or_init(|| match &self.mappings.pokes[..] {
             [] => Sites::default(),
@@ -356,7 +351,7 @@ impl Code {
         })
     }
 
-    /// That at an address and a time.
+    /// The changed code of the kernel at an address and a time.
     fn changed(&self, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
         let site = self.sites().at(ip)?;
         let (number, bytes, until) = site.version(self.clock.key(ticks));
@@ -382,7 +377,7 @@ impl CodeFile {
 impl Image for Code {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
         let machine = self.space(space, ip)?.machine;
-        // What of the kernel is between two places where it was changed.
+        // The range between two places where the kernel was changed.
         let mut around = (0, u64::MAX);
         if ip >= KERNEL_START && machine == Machine::Host {
             if let Some(changed) = self.changed(ip, time) {

@@ -1,4 +1,4 @@
-//! Intel PT as a tracer: its description in the recording, its buffers, and how these are decoded.
+//! Intel PT as a tracer: its description in the recording, its buffers, and their decoding.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,14 +31,14 @@ pub struct IntelPt {
     pub event_config: u64,
     /// In the order of their first AUXTRACE records.
     pub buffers: Vec<Buffer>,
-    /// Where each trace, of all traces of all buffers, begins in the data of its buffer.
+    /// Where each trace begins in the data of its buffer; the traces of all buffers.
     pub begins: Vec<u64>,
-    /// The events whose samples are in the traces, in the order of time.
+    /// The events whose samples are in the traces, in time order.
     pub counters: Vec<Counter>,
 }
 
 impl IntelPt {
-    /// Without traces, with the event that made the data; `near` is a time of the recording at about the traces', ns.
+    /// A tracer without traces; `near` is a time of the recording near that of the traces, ns.
     ///
     /// # Errors
     ///
@@ -88,13 +88,13 @@ fn ratio(info: &PtInfo) -> u32 {
     u32::try_from((frequency(info) + 50_000_000) / 100_000_000).unwrap_or(0)
 }
 
-/// The frequency of the time-stamp counter, Hz; 0 if it is not known.
+/// The frequency of the time-stamp counter, Hz; 0 if unknown.
 fn frequency(info: &PtInfo) -> u64 {
     Clock { conv: info.conv.map(|conv| TimeConv { zero: 0, ..conv }) }.ticks(1_000_000_000)
 }
 
 impl IntelPt {
-    /// The frequency of the core at a ratio to the bus clock, kHz; 0 if it is not known.
+    /// The frequency of the core at a ratio to the bus clock, kHz; 0 if unknown.
     pub fn core_khz(&self, ratio: u8) -> u32 {
         let unit =
             frequency(&self.info).checked_div(self.info.max_non_turbo_ratio.into()).unwrap_or(0) / 1000;
@@ -105,9 +105,9 @@ impl IntelPt {
 impl IntelPt {
     /// Takes in the data of AUXTRACE records and samples.
     pub(crate) fn read(&mut self, chunks: &[Chunk], has_samples: bool) {
-        // Pieces of a buffer may overlap, or each follows the one before.
+        // Pieces of a buffer may overlap; otherwise each follows the one before.
         let may_overlap = self.info.is_snapshot || has_samples;
-        // Where the data of each buffer ends so far, and how the last piece of it ends.
+        // For each buffer, the end of its data so far, and the ending of its last piece.
         let mut ends: Vec<(u64, Option<Ending>)> = Vec::new();
         for Chunk { auxtrace, buffer, switches, data } in chunks {
             let Auxtrace { size, offset, tid, cpu, .. } = *auxtrace;
@@ -117,7 +117,7 @@ impl IntelPt {
             }
             let traces = &mut self.buffers[*buffer].traces;
             let (end, before) = &ends[*buffer];
-            // The bytes that are known already, if it follows on what is before.
+            // The bytes already seen, if the data continues that before.
             let known = match may_overlap {
                 true => before.as_ref().and_then(|before| before.overlap(data)),
                 false => (*end == offset).then_some(0),
@@ -126,7 +126,7 @@ impl IntelPt {
                 // Nothing is new.
                 (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
                 (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
-                // perf does not count what is in front of the first point of synchronization.
+                // Like perf, skip data before the first sync point.
                 (Some(_), None) if may_overlap => match psbs(data).next() {
                     Some(first) => traces.push(vec![data.slice(first.at..data.len())]),
                     None => continue,
@@ -150,7 +150,6 @@ impl IntelPt {
         Clock { conv: self.info.conv }
     }
 
-    /// All traces, each with the number of its buffer.
     pub(crate) fn traces(&self) -> impl Iterator<Item = (usize, Trace<'_>)> {
         let buffers = self.buffers.iter().enumerate();
         buffers.flat_map(|(number, buffer)| buffer.traces().map(move |trace| (number, trace)))
@@ -170,8 +169,8 @@ impl IntelPt {
         intel_pt::visits(trace, &self.config).for_each(add);
     }
 
-    /// Decodes all buffers, and calls `done` with what `work` makes of each part: in the order of the parts' times, those of
-    /// a buffer in their order. Returns the sinks of the threads, which know no blocks any more.
+    /// Decodes all buffers, and passes the results of `work` to `done` in the order of the parts' times,
+    /// those of a buffer in order. Returns the threads' sinks, which no longer refer to blocks.
     ///
     /// # Errors
     ///
@@ -194,7 +193,7 @@ impl IntelPt {
         decode_parts(self.parts(&traces, size), &decoding, threads, work, done)
     }
 
-    /// The parts of all traces, in the order of their times. The traces of a buffer follow each other.
+    /// The parts of all traces in time order. The traces of a buffer follow each other.
     fn parts<'a>(
         &'a self,
         traces: &'a [(usize, Trace<'a>)],
@@ -238,7 +237,7 @@ struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    /// The turn of the next unit.
+    /// The key by which the next unit is ordered.
     fn turn(&mut self, buffer: usize) -> Option<Reverse<(u64, usize)>> {
         let (_, unit) = self.units.peek()?;
         self.time = self.time.max(unit.time());

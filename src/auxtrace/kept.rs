@@ -1,4 +1,4 @@
-//! Finds the data of AUXTRACE records, and keeps what is not stored as it is: what `simpleperf record -z` compressed.
+//! Finds the data of AUXTRACE records, and keeps a copy of what `simpleperf record -z` compressed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -14,7 +14,6 @@ use perfx_trace::Switches;
 pub(crate) struct Kept {
     file: Option<BufWriter<File>>,
     len: u64,
-    /// Why data is missing.
     failed: Option<io::Error>,
 }
 
@@ -37,7 +36,6 @@ impl Kept {
         file.write_all(data)
     }
 
-    /// All that was added.
     ///
     /// # Errors
     ///
@@ -56,9 +54,9 @@ impl Kept {
 /// Where the data of an AUXTRACE record is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// In the recording, so many bytes behind the beginning of a record.
+    /// In the recording: a record, and the offset from its beginning.
     Stored(Origin, usize),
-    /// Among what is kept.
+    /// An offset in what [`Kept`] stored.
     Kept(u64),
 }
 
@@ -77,7 +75,7 @@ pub(crate) struct StoredAux<'a> {
 }
 
 impl<'a> StoredAux<'a> {
-    /// That of a recording, and what was kept of it.
+    /// The data in a recording, and the copies kept from it.
     ///
     /// # Errors
     ///
@@ -86,7 +84,7 @@ impl<'a> StoredAux<'a> {
         Ok(StoredAux { stored, kept: kept.done()? })
     }
 
-    /// So many bytes at a place; `None` if they can't be read again.
+    /// Up to `size` bytes at a place; `None` if they can't be read again.
     pub(crate) fn get(&self, place: Place, size: u64) -> Option<Bytes> {
         let len = usize::try_from(size).ok()?;
         match place {

@@ -1,4 +1,4 @@
-//! The code of a kernel by the addresses at which it ran: from a copy of its memory, from that memory itself, or from
+//! The code of a kernel by the addresses at which it ran: from a copy of its memory, that memory itself, or
 //! its file.
 
 use std::ops::Range;
@@ -15,11 +15,11 @@ use crate::mappings::Place;
 pub struct KernelText {
     /// Where it was found.
     pub path: PathBuf,
-    /// The build-id of the kernel, if it is known.
+    /// The build-id of the kernel, if known.
     pub id: Option<BuildId>,
-    /// The architecture of the code; `None` if that is not known here.
+    /// The architecture of the code; `None` if not supported.
     pub arch: Option<Arch>,
-    /// The distance from an address to that in the file; wraps.
+    /// Added to an address, gives that in the file; wraps.
     pub shift: u64,
     /// True if the file has source lines.
     pub has_dwarf: bool,
@@ -27,7 +27,6 @@ pub struct KernelText {
     pub(crate) segments: Vec<Segment>,
 }
 
-/// A part of it.
 #[derive(Debug)]
 pub(crate) struct Segment {
     /// Its address when it ran.
@@ -38,25 +37,25 @@ pub(crate) struct Segment {
 }
 
 impl KernelText {
-    /// That of a copy of the kernel's memory, which `perf record --kcore` makes.
+    /// The text in a copy of the kernel's memory, as `perf record --kcore` makes.
     pub fn of_copy(path: &Path) -> Option<KernelText> {
         KernelText::of_elf(path.to_owned(), ElfFile::read(path).ok()?, 0)
     }
 
-    /// That of the kernel's file; `id` is its build-id, if known.
+    /// The text in the kernel's file; `id` is its build-id, if known.
     pub fn of_file(sources: &Sources, id: Option<BuildId>, reference: &Reference) -> Option<KernelText> {
         let (path, elf, shift) = sources.kernel_code(id, reference)?;
         KernelText::of_elf(path, elf, shift)
     }
 
-    /// That of the file of a guest's kernel with this build-id.
+    /// The text in the file of a guest's kernel with this build-id.
     pub fn of_guest(sources: &Sources, id: BuildId, reference: &Reference) -> Option<KernelText> {
         let (path, elf, shift) = sources.guest_kernel_code(id, reference)?;
         KernelText::of_elf(path, elf, shift)
     }
 
-    /// That at these addresses in the memory of the running kernel, if it is the recorded one: of the kernel (`None`) or
-    /// the module of this name.
+    /// The text at these addresses in the memory of the running kernel, if it is the recorded one: of the
+    /// kernel (`None`) or the module of this name.
     pub fn of_running(
         sources: &Sources,
         id: BuildId,
@@ -86,7 +85,6 @@ impl KernelText {
         Some(KernelText { path, id: build_id, arch, shift, has_dwarf, segments })
     }
 
-    /// Where its parts were, and their distances from addresses to offsets in the file.
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |&Segment { start, offset, ref bytes }: &Segment| Place {
             start,
@@ -96,14 +94,13 @@ impl KernelText {
         self.segments.iter().map(place).collect()
     }
 
-    /// The part with the code at an address.
     pub(crate) fn segment(&self, address: u64) -> Option<&Segment> {
         let at = self.segments.partition_point(|segment| segment.start <= address).checked_sub(1)?;
         let segment = self.segments.get(at)?;
         (address < segment.start.saturating_add(segment.bytes.len() as u64)).then_some(segment)
     }
 
-    /// The bytes from an address on, `most` of them or as many as are there; `None` if none is.
+    /// At most `most` bytes from an address on; `None` if there are none.
     pub fn bytes(&self, address: u64, most: usize) -> Option<&[u8]> {
         let segment = self.segment(address)?;
         let bytes = segment.bytes.get(usize::try_from(address - segment.start).ok()?..)?;

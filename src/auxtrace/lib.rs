@@ -1,16 +1,17 @@
-//! The instruction traces of a recording, with all that is needed to decode them: finds the AUX data, who ran where
-//! and when, and the code; decodes the traces on many threads, with results in the order of time.
+//! The instruction traces of a recording with all that is needed to decode them: finds the AUX data, which
+//! thread ran where and when, and the code; decodes on many threads, with results in time order.
 //!
 //! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Tracer`] with its traces and a
 //!    [`Recorded`].
-//! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller names what a DSO is
-//!    searched as and its build-id, see [`Known`].
-//! 3. [`Tracer::decode`] cuts the traces at points of synchronization, gives the parts to threads in the order of their
-//!    times, and hands on what these make of them in that order.
+//! 2. [`Code`] is the [`Image`](perfx_trace::Image) that `perfx-trace` decodes with. Its caller supplies the
+//!    object and the build-id of each DSO, see [`Known`].
+//! 3. [`Tracer::decode`] cuts the traces at sync points, gives the parts to threads in time order, and passes
+//!    on their results in that order.
 //!
-//! Code particular to a tracer is in modules of its own: [`IntelPt`] is decoded buffer by buffer, and [`CoreSight`] piece by
-//! piece, since the data of several trace units is mixed in a buffer. A new tracer is a module here, a variant of [`Tracer`],
-//! whose `match`es the compiler then asks to complete, and a decoder of its packets in `perfx-trace`.
+//! Each tracer has a module of its own: [`IntelPt`] is decoded buffer by buffer, and [`CoreSight`] piece by
+//! piece, since the data of several trace units is mixed in a buffer. A new tracer is a module here, a
+//! variant of [`Tracer`], whose `match`es the compiler then reports as incomplete, and a decoder of its
+//! packets in `perfx-trace`.
 
 mod buffer;
 mod calls;

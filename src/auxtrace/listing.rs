@@ -11,7 +11,7 @@ use perfx_trace::{Trace, coresight, intel_pt};
 use crate::coresight::{TraceUnit, Written};
 use crate::sampled::trace_in_sample;
 
-/// Lists packets as far as the records that it has seen describe them.
+/// Lists packets with the descriptions in the records seen so far.
 #[derive(Debug, Default)]
 pub struct Listing {
     is_pt: bool,
@@ -23,10 +23,9 @@ pub struct Listing {
     last: HashMap<AuxOwner, Last>,
 }
 
-/// The description of a buffer's data by an AUX record.
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// It is that of one trace unit: that of `cpu`.
+    /// The data is that of one trace unit: that of `cpu`.
     is_raw: bool,
     cpu: u32,
 }
@@ -36,11 +35,11 @@ struct Last {
 pub struct ListedPacket<'a> {
     /// Its offset in the data of the record.
     pub offset: u64,
-    /// The bytes of a packet of Intel PT or Arm SPE. Those of CoreSight are not contiguous.
+    /// The bytes of the packet; `None` for CoreSight, where they are not contiguous.
     pub bytes: Option<&'a [u8]>,
-    /// The id of the trace unit of CoreSight.
+    /// The id of the CoreSight trace unit.
     pub id: Option<u8>,
-    /// In words.
+    /// The packet in words.
     pub text: String,
 }
 
@@ -56,11 +55,11 @@ pub fn trace_of<'r>(record: &Record<'r>, layouts: &Layouts) -> Option<&'r [u8]> 
     }
 }
 
-/// The most bytes of a packet of Arm SPE that are shown as one.
+/// Longer Arm SPE packets are shown in pieces of this many bytes.
 const LONGEST_SPE: usize = 16;
 
 impl Listing {
-    /// The kinds of records that [`Listing::see`] wants.
+    /// The kinds of records that [`Listing::see`] reads.
     pub const KINDS: Kinds =
         Kinds::of(&[RecordType::AUXTRACE_INFO, RecordType::AUX, RecordType::AUX_OUTPUT_HW_ID]);
 
@@ -78,12 +77,12 @@ impl Listing {
         self.is_pt |= info == Some(AuxtraceInfo::INTEL_PT);
         self.is_spe |= info == Some(AuxtraceInfo::ARM_SPE);
         self.written.add(record, layout);
-        // Found when they are needed: very many records may tell of them.
+        // Built when needed: very many records may describe units.
         self.units = None;
     }
 
-    /// Calls `each` for the packets in a record of [`trace_of`], in the order of their places. False if they are of a
-    /// tracer whose packets are not listed there, or if no record in front of it describes them.
+    /// Calls `each` for the packets in a record of [`trace_of`], in order. False if the packets of its tracer
+    /// are not listed, or if no earlier record describes them.
     ///
     /// # Errors
     ///
@@ -106,7 +105,7 @@ impl Listing {
         if self.is_spe {
             let (mut packets, mut start) = (spe::Packets::new(data, chunk.offset), 0);
             while let Some(packet) = packets.next() {
-                // Long padding is several, as in perf.
+                // Long padding is shown in several pieces, as in perf.
                 for bytes in data[start..packets.position()].chunks(LONGEST_SPE) {
                     let text = packet.text(bytes[0]);
                     each(ListedPacket { offset: start as u64, bytes: Some(bytes), id: None, text })?;
@@ -128,7 +127,6 @@ impl Listing {
         };
         let traces: Vec<_> =
             streams.iter().map(|(id, of)| (*id, of, Trace::new(vec![&of.bytes], Vec::new()))).collect();
-        // The packets of each trace unit.
         let mut packets: Vec<Peekable<_>> = Vec::new();
         for (id, of, trace) in &traces {
             if let Some(TraceUnit { config, .. }) = units.get(id) {

@@ -12,7 +12,6 @@ use symbols::Reference;
 use crate::filters::Filter;
 use crate::pokes::Poke;
 
-/// The mappings of a recording over time.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     pub(crate) spaces: AddressSpaces,
@@ -23,19 +22,19 @@ pub(crate) struct Mappings {
     /// The position of the kernel, from its first mapping, and those of the kernels of guests.
     pub(crate) reference: Option<Reference>,
     pub(crate) guest_references: HashMap<Machine, Reference>,
-    /// The DSOs of the kernel and its modules, by number, and where they were.
+    /// The DSOs of the kernel and its modules, by number, and their addresses.
     pub(crate) kernel: Vec<(u32, Place)>,
-    /// The changes of code of the kernel, in file order.
+    /// The changes of the kernel's code, in file order.
     pub(crate) pokes: Vec<Poke>,
-    /// The number of those that are too many, or too long.
+    /// The number of changes left out because there are too many, or too long.
     pub(crate) ignored_pokes: u64,
     /// Address filters; without any, all code is traced.
     pub(crate) filters: Vec<Filter>,
-    /// Where mappings begin and end, ascending, from the first use on.
+    /// The beginnings and ends of mappings, ascending, from the first use on.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }
 
-/// The most changes that are kept; later ones are ignored.
+/// Maximum of changes kept; later ones are ignored.
 const MOST_POKES: usize = 1 << 13;
 
 /// The range of a mapping.
@@ -43,12 +42,12 @@ const MOST_POKES: usize = 1 << 13;
 pub(crate) struct Place {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The offset in the file of an address of it; wraps.
+    /// Added to an address, gives the offset in the file; wraps.
     pub(crate) shift: u64,
 }
 
 impl Mappings {
-    /// Takes in the next mapping, of this DSO; `None` for a symbol of the kernel.
+    /// Takes in the next mapping, of this DSO; `None` for a kernel symbol.
     pub(crate) fn learn(&mut self, dso: u32, mapping: Option<&Mapped<'_>>, machine: Machine) {
         if dso as usize == self.pids.len() {
             self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
@@ -70,7 +69,7 @@ impl Mappings {
         }
     }
 
-    /// Takes in a change of code of the kernel.
+    /// Takes in a change of the kernel's code.
     pub(crate) fn change(&mut self, poke: &TextPoke<'_>, at: OrderKey) {
         match Poke::new(poke, at).filter(|_| self.pokes.len() < MOST_POKES) {
             Some(poke) => self.pokes.push(poke),

@@ -1,4 +1,4 @@
-//! Lists the code that the traces of a recording go through, and whether it is found, before anything is decoded.
+//! Lists the code that the traces of a recording execute, and whether it is found, without decoding.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,35 +10,35 @@ use perfx_trace::{Space, Visit};
 use crate::image::{Code, Known};
 use crate::summary::sum;
 
-/// Code that traces go through.
+/// Code that traces execute.
 #[derive(Clone, Debug)]
 pub struct Needed {
     /// The mapped file or kernel; `None` if no record names it.
     pub dso: Option<Dso>,
     /// The object that is searched for; `None` if the DSO has no file.
     pub known: Option<Known>,
-    /// True for the code of a guest whose records the recording lacks.
+    /// True for guest code whose records are missing.
     pub is_hidden: bool,
-    /// True if the code is found, and is that of the recording.
+    /// True if the code is found and matches the recording.
     pub is_found: bool,
-    /// The bytes of the traces behind an address of it, up to the next address that they tell.
+    /// The bytes of the traces after an address in this code, up to the next address in a packet.
     pub bytes: u64,
 }
 
 /// The bytes of the traces in each DSO, by whether its code is found.
 type Sums = BTreeMap<(Option<u32>, bool), u64>;
 
-/// The DSO at an address, and the time from which on it may be another one.
+/// The DSO at an address, and the time until which this holds.
 type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomState>;
 
-/// In the place of the number of a DSO: code of guests that is not known.
+/// Instead of the number of a DSO: unknown code of guests.
 const HIDDEN: u32 = u32::MAX;
 
-/// The most addresses that are remembered.
+/// Maximum size of [`Places`].
 const MOST_PLACES: usize = 1 << 16;
 
-/// The code that traces go through, the most important first; `visits` calls its argument with the addresses in the
-/// packets of a trace.
+/// The code that traces execute, the most important first; `visits` calls its argument with the addresses in
+/// the packets of a trace.
 ///
 /// # Errors
 ///
@@ -61,7 +61,6 @@ fn add(sums: &mut Sums, more: Sums) {
     more.into_iter().for_each(|(what, bytes)| *sums.entry(what).or_default() += bytes);
 }
 
-/// Adds the bytes of a visit to the DSO it is in.
 fn add_visit(sums: &mut Sums, places: &mut Places, code: &Code, visit: Visit) {
     let Visit { space, ip, time, is_hidden, bytes } = visit;
     if is_hidden {

@@ -1,19 +1,19 @@
-//! Snapshots of a ring buffer overlap, and so do the traces in samples: finds what one of Intel PT has that the one before
-//! it had already.
+//! Finds the bytes of an Intel PT trace that the one before already had: snapshots of a ring buffer overlap,
+//! and so do the traces in samples.
 
 use perfx_format::Bytes;
 use perfx_format::intel_pt::{Psb, psbs};
 
-/// Whoever writes AUX data fills it up to a multiple of 8 bytes, with zeros.
+/// AUX data is padded with zeros to a multiple of 8 bytes.
 const MOST_PADDING: usize = 7;
 
-/// The end of a snapshot, from its last point of synchronization (PSB) on. It is found only once, however many snapshots
-/// are compared with it.
+/// The end of a snapshot, from its last sync point (PSB) on. Found once, however many snapshots are compared
+/// with it.
 #[derive(Debug)]
 pub(crate) struct Ending {
     psb: Psb,
     tail: Bytes,
-    /// How many of the zeros at the end may be padding.
+    /// The number of zeros at the end that may be padding.
     padding: usize,
 }
 
@@ -26,10 +26,11 @@ impl Ending {
         Some(Ending { psb, tail, padding })
     }
 
-    /// How many bytes at the beginning of `next` are known, up to this end. `None` if data is lost between them.
+    /// The number of bytes at the beginning of `next` that were seen up to this end; `None` if data is lost
+    /// between.
     ///
-    /// If the PSB is not in `next`, it has been overwritten, and all that was before it: then nothing in `next` that can
-    /// be decoded is known.
+    /// If the PSB is not in `next`, it was overwritten with all data before it: nothing decodable was seen
+    /// before.
     pub(crate) fn overlap(&self, next: &[u8]) -> Option<usize> {
         let same = psbs(next).find(|psb| psb.tsc == self.psb.tsc)?;
         let tail = &self.tail[..self.tail.len() - self.padding];
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(overlap(&[6; 9], &ring), None);
         let other = [&ring[..third + 29], &[8]].concat();
         assert_eq!(overlap(&other, &ring), None);
-        // What ends with zeros, and a PSB+ that is cut.
+        // Data that ends with zeros, and a PSB+ that is cut.
         let zeros = [&psb(1)[..], &[6, 0, 0]].concat();
         assert_eq!(
             overlap(&[&zeros[..], &[0; 5]].concat(), &[&zeros[..], &[6; 9]].concat()),

@@ -1,4 +1,4 @@
-//! Decodes what CoreSight wrote, piece by piece, on many threads: the trace of each trace unit in a piece by itself.
+//! Decodes CoreSight data on many threads: the trace of each trace unit in a piece is decoded separately.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::functions::Function;
 use crate::image::Code;
 use crate::summary::Summary;
 
-/// The first timestamp is searched for in this many bytes of a piece.
+/// The first timestamp is searched for in the first bytes of a piece.
 const FRONT: usize = 4 << 10;
 
 /// An upper bound of the time that a byte of a trace describes, ns.
@@ -26,7 +26,7 @@ impl CoreSight {
         ByThread { code, spaces: self.names_threads().then_some(&self.spaces) }
     }
 
-    /// A time that is not later than what was traced in a piece, as its first timestamps tell; `None` without one.
+    /// A lower bound for the times in a piece, from its first timestamps; `None` without one.
     pub fn begin(&self, piece: &Piece, conv: &TimeConv) -> Option<u64> {
         let traces = piece.front(FRONT);
         let begins = traces.iter().filter_map(|(id, bytes)| {
@@ -38,12 +38,11 @@ impl CoreSight {
         begins.min()
     }
 
-    /// All pieces in file order; nothing is known of their times.
+    /// All pieces in file order, without times.
     pub(crate) fn in_file_order(&self) -> PieceOrder {
         PieceOrder { pieces: (0..self.pieces.len()).map(|piece| (piece, 0)).collect(), conv: None }
     }
 
-    /// Counts the packets of a piece.
     pub(crate) fn summary(&self, piece: &Piece) -> Summary {
         let mut found = Summary::default();
         self.each_trace(piece, |unit, trace| {
@@ -74,11 +73,12 @@ impl CoreSight {
         }
     }
 
-    /// Decodes the trace of each trace unit in pieces, and calls `done` with what `work` makes of each part, in the order of
-    /// the pieces. Returns the sinks of the threads, and how many traces have the id of no trace unit.
+    /// Decodes the trace of each trace unit in pieces, and passes the results of `work` to `done` in the
+    /// order of the pieces. Returns the threads' sinks, and the number of traces whose id belongs to no trace
+    /// unit.
     ///
-    /// [`Part::trace`] is the number of the piece times that of trace units, and the number of the unit among them.
-    /// [`Part::buffer`] is the same of the buffer; in the buffer of a thread, all trace units count as one.
+    /// [`Part::trace`] is the number of the piece times the number of units, plus the number of the unit.
+    /// [`Part::buffer`] is the same of the buffer; in a thread's buffer, all trace units count as one.
     ///
     /// # Errors
     ///
@@ -109,20 +109,20 @@ impl CoreSight {
         if self.names_threads() { Switches::default() } else { piece.switches.clone() }
     }
 
-    /// The parts of all traces, each with the trace it belongs to. Pieces are taken apart one after the other.
+    /// The parts of all traces, each with its trace. Pieces are split one after the other.
     fn parts<'a>(
         &'a self,
         PieceOrder { pieces, conv }: PieceOrder,
         size: u64,
         unknown: &'a AtomicU64,
     ) -> impl Iterator<Item = (Traced<'a>, Part)> + Send {
-        // For each buffer, the number of its next part.
+        // The number of the next part of each buffer.
         let mut numbers: HashMap<usize, u64> = HashMap::new();
         pieces.into_iter().flat_map(move |(number, begin)| {
             let mut parts = Vec::new();
             let Some(piece) = self.pieces.get(number) else { return parts };
             let streams = piece.streams();
-            // In the buffer of a thread, what it did on a CPU comes as a whole.
+            // In a thread's buffer, the trace of each CPU is kept whole.
             let conv = conv.filter(|_| piece.is_of_cpu() || streams.len() == 1);
             for (id, bytes) in streams {
                 let Some((at, unit)) = self.unit(id) else {
@@ -135,7 +135,7 @@ impl CoreSight {
                 let buffer = piece.buffer * self.units.len() + if piece.is_of_cpu() { at } else { 0 };
                 let (mut time, mut last) = (begin, 0);
                 for unit in coresight::units(&stream.trace(), &unit.config, size) {
-                    // What is behind a timestamp may be told before it: the one in front of the last counts.
+                    // Packets after a timestamp may describe earlier code: the last timestamp but one counts.
                     if let Some(conv) = conv.filter(|_| unit.time > last) {
                         time = time.max(if last > 0 { conv.time(last) } else { 0 });
                         last = unit.time;
@@ -157,16 +157,14 @@ impl CoreSight {
 /// The order in which pieces are decoded.
 #[derive(Debug)]
 pub struct PieceOrder {
-    /// The numbers of the pieces, each with a time before which nothing is in it or in those after it.
+    /// The numbers of the pieces, each with a lower time bound for it and all later ones.
     pub pieces: Vec<(usize, u64)>,
     /// With a conversion, the parts of a piece after the first have times of their own.
     pub conv: Option<TimeConv>,
 }
 
-/// A part of a trace.
 type Traced<'a> = (Arc<Stream<'a>>, coresight::Unit);
 
-/// The trace of a trace unit in a piece.
 #[derive(Debug)]
 struct Stream<'a> {
     bytes: Vec<u8>,
@@ -180,11 +178,11 @@ impl Stream<'_> {
     }
 }
 
-/// The code that ran, for traces whose spaces may be the numbers of threads.
+/// The code that ran, for traces whose spaces may be thread ids.
 #[derive(Clone, Copy, Debug)]
 pub struct ByThread<'a> {
     code: &'a Code,
-    /// The spaces of these numbers; `None` if spaces are not numbers of threads.
+    /// The space of each thread id; `None` if spaces are not thread ids.
     spaces: Option<&'a HashMap<u32, Space>>,
 }
 
@@ -194,7 +192,6 @@ impl ByThread<'_> {
         self.code.function(self.space(space), ip, 0)
     }
 
-    /// The space of the code for that of a trace.
     pub(crate) fn space(&self, space: Option<Space>) -> Option<Space> {
         match self.spaces {
             Some(spaces) => space.and_then(|Space(tid)| spaces.get(&tid).copied()),

@@ -1,4 +1,4 @@
-//! Says which file decoded code is of, and where in it, also if it was read from the kernel's memory.
+//! Finds the file and offset of decoded code, also if it was read from the kernel's memory.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,18 +12,18 @@ use crate::image::{CHANGED, Code};
 use crate::kernel::KernelText;
 use crate::mappings::Place;
 
-/// Where the code of files was.
+/// The files and offsets of code.
 #[derive(Debug)]
 pub struct Places {
-    /// For each [`Mapping::id`](perfx_trace::Mapping::id), the DSO (or [`CHANGED`], or [`MEMORY`](crate::image::MEMORY)),
-    /// and what makes an offset of an address.
+    /// For each [`Mapping::id`](perfx_trace::Mapping::id), the DSO (or [`CHANGED`], or
+    /// [`MEMORY`](crate::image::MEMORY)), and the distance from an address to the offset.
     mappings: HashMap<u64, (u32, u64)>,
-    /// Where the kernel and its modules are in the memory that was read: the later counts.
+    /// Where the kernel and its modules are in the memory that was read; later entries win.
     kernel: Vec<(u32, Place)>,
 }
 
 impl Places {
-    /// The number of the DSO, and the offset in its file; `None` if code of this mapping is of no file that is wanted.
+    /// The number of the DSO, and the offset in its file; `None` if this code is in no wanted file.
     pub fn find(&self, mapping: u64, ip: u64) -> Option<(u32, u64)> {
         let &(dso, shift) = self.mappings.get(&mapping)?;
         if dso < CHANGED {
@@ -36,14 +36,14 @@ impl Places {
 }
 
 impl Code {
-    /// Where the code that was decoded so far is in files. What was read from the kernel's memory is looked for in the
-    /// files of the kernel and its modules, if [`Code::take_from`] did not name others only.
+    /// The files and offsets of the code decoded so far. Code read from the kernel's memory is looked up in
+    /// the files of the kernel and its modules, unless [`Code::take_from`] excludes these.
     pub fn places(&self) -> Places {
         let mappings: HashMap<u64, (u32, u64)> =
             self.ids().iter().map(|(&(dso, place), &id)| (id, (dso, place.shift))).collect();
         let from_memory = mappings.values().any(|(dso, _)| *dso >= CHANGED);
         let mapped = self.mappings.kernel.iter().filter(|(dso, _)| from_memory && self.is_wanted(*dso));
-        // The file of the kernel says where its parts are, however often it is mapped.
+        // The file of the kernel contains its segments, however often it is mapped.
         let is_kernel = |dso| {
             self.dso(dso).and_then(|(_, known)| known).is_some_and(|known| known.object == Object::Kernel)
         };
@@ -53,7 +53,7 @@ impl Code {
         Places { mappings, kernel }
     }
 
-    /// Where code of the kernel or a module that is mapped there is in its file.
+    /// Where mapped code of the kernel or a module is in its file.
     fn in_file(&self, dso: u32, place: Place) -> Vec<(u32, Place)> {
         let found = self.dso(dso).and_then(|(_, known)| {
             let known = known?;
@@ -74,7 +74,7 @@ impl Code {
         found.unwrap_or_default().into_iter().map(|place| (dso, place)).collect()
     }
 
-    /// Where the `.text` of a module is in the memory of the kernel, of which the module has this piece.
+    /// Where the `.text` of a module is in this piece of the kernel's memory.
     fn module(&self, path: &Path, place: Place) -> Option<Place> {
         let (bytes, offset, size) = text_of(path)?;
         let code = bytes.get(usize::try_from(offset).ok()?..)?;
@@ -90,20 +90,20 @@ impl Code {
     }
 }
 
-/// A module, and where its `.text` is in it.
+/// The bytes of a module, and the offset and size of its `.text`.
 fn text_of(path: &Path) -> Option<(Bytes, u64, u64)> {
     let elf = ElfFile::read(path).ok()?;
     let &(offset, size, _) = elf.code.first().filter(|_| elf.is_relocatable)?;
     Some((Bytes::map(&build_id::open(path).ok()?.0).ok()?, offset, size))
 }
 
-/// So many words of code are compared with memory, and it begins within so many bytes of the module.
+/// Words of code that are compared with memory, and bytes at the start of the module in which it may begin.
 const MOST_WORDS: usize = 256;
 const MOST_BEFORE: usize = 1 << 20;
 const WORD: usize = 4;
 
-/// Where code is in memory: on AArch64, behind stubs for far calls that no file has. When the kernel loads a module, it
-/// changes calls and what depends on the processor, so that most words must be equal, not all.
+/// Finds code in memory: on AArch64, after stubs for far calls that no file has. Most words must be equal,
+/// not all: the kernel changes calls and processor-specific code when it loads a module.
 fn position(memory: &[u8], code: &[u8]) -> Option<usize> {
     let step = (code.len() / WORD / MOST_WORDS).max(1) * WORD;
     let words: Vec<(usize, [u8; WORD])> =

@@ -1,9 +1,8 @@
-//! Code of the kernel that was changed while it ran, as TEXT_POKE records say: what was at each place at each time.
+//! Code of the kernel that was changed while it ran (TEXT_POKE records): the bytes at each place and time.
 
 use perfx_format::OrderKey;
 use perfx_format::record::ksymbol::TextPoke;
 
-/// A change.
 #[derive(Clone, Debug)]
 pub(crate) struct Poke {
     at: OrderKey,
@@ -13,7 +12,7 @@ pub(crate) struct Poke {
 }
 
 impl Poke {
-    /// `None` if it is longer than any that the kernel makes.
+    /// `None` if it is longer than the kernel ever makes them.
     pub(crate) fn new(poke: &TextPoke<'_>, at: OrderKey) -> Option<Poke> {
         let TextPoke { address, old, new } = *poke;
         let is_long = old.len().max(new.len()) > LONGEST;
@@ -33,26 +32,26 @@ pub(crate) struct Sites {
     pub(crate) ignored: u64,
 }
 
-/// A place, and its code from each time on.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) start: u64,
     end: u64,
-    /// From when on each is there: the code from `start` on, and some behind the place, so that an instruction that begins inside is whole.
+    /// The code from `start` on, from each time on. It extends beyond the place, so that an instruction that
+    /// begins inside is whole.
     versions: Vec<(OrderKey, Vec<u8>)>,
 }
 
-/// So many bytes behind a place are in its versions. A block of code is seldom longer.
+/// The bytes after a place that are in its versions. A block of code is seldom longer.
 const BEHIND: usize = 4096;
 
 /// The kernel changes at most a page at once, and mostly one instruction.
 const LONGEST: usize = 4096;
 
-/// The most bytes of all versions behind the first ones: changes may overlap so that a place is long, and has many.
+/// Maximum bytes of all later versions: overlapping changes can make a place long and give it many.
 const MOST_BYTES: usize = 1 << 25;
 
 impl Sites {
-    /// With the code at an address, as much of it as there is up to a size, before the first change or behind the last.
+    /// `code` returns up to this many bytes at an address, before the first change or after the last.
     pub(crate) fn new<'c>(mut pokes: Vec<Poke>, code: impl Fn(u64, usize) -> &'c [u8]) -> Sites {
         pokes.sort_by_key(|poke| poke.at);
         let mut places: Vec<(u64, u64)> = pokes.iter().map(|poke| (poke.address, poke.end())).collect();
@@ -99,7 +98,7 @@ impl Sites {
         Sites { ignored, ..sites }
     }
 
-    /// The number of places that begin in front of an address, or there.
+    /// The number of places that begin at or before an address.
     fn behind(&self, address: u64) -> usize {
         self.sites.partition_point(|site| site.start <= address)
     }
@@ -114,7 +113,7 @@ impl Sites {
         self.sites.get(self.behind(address).checked_sub(1)?).filter(|site| address < site.end)
     }
 
-    /// The end of the place in front of an address that is in none, and the start of the one behind it.
+    /// The end of the place before an address that is in none, and the start of the one after it.
     pub(crate) fn around(&self, address: u64) -> (u64, u64) {
         let behind = self.behind(address);
         let before = behind.checked_sub(1).and_then(|at| self.sites.get(at)).map_or(0, |site| site.end);
@@ -123,7 +122,7 @@ impl Sites {
 }
 
 impl Site {
-    /// The code at a key: its number, itself, and until when it is there.
+    /// The version at a key: its number, its code, and until when it holds.
     pub(crate) fn version(&self, at: OrderKey) -> (usize, &[u8], OrderKey) {
         let next = self.versions.partition_point(|(from, _)| *from <= at).max(1);
         let bytes = self.versions.get(next - 1).map_or(&[][..], |(_, bytes)| bytes);
@@ -131,7 +130,7 @@ impl Site {
     }
 }
 
-/// Puts bytes that are at an address into those from `start` on.
+/// Copies the bytes at an address into those from `start` on.
 fn put(into: &mut [u8], start: u64, address: u64, bytes: &[u8]) {
     let at = usize::try_from(address - start).unwrap_or(usize::MAX);
     let to = into.get_mut(at..).unwrap_or_default();

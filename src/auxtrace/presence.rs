@@ -1,4 +1,4 @@
-//! Finds out whether a recording has hardware traces, and of which tracer, before these are read.
+//! Finds out whether a recording has hardware traces, and of which tracer, before they are read.
 
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
@@ -13,7 +13,7 @@ pub struct Presence {
     pub tracer: Option<AuxtraceInfo>,
     /// Samples have AUX data (`perf record --aux-sample`).
     in_samples: bool,
-    /// Samples say which thread was traced.
+    /// Samples name the thread that was traced.
     needs_samples: bool,
 }
 
@@ -43,7 +43,7 @@ impl Presence {
         Ok(presence)
     }
 
-    /// True if a file says so in its header. Pipe data does not say it before its end.
+    /// True if the header of a file lists a trace. Pipe data lists it only at its end.
     pub fn is_listed(recording: &Recording) -> bool {
         recording.features.contains_key(&Feature::AUXTRACE)
     }
@@ -53,8 +53,8 @@ impl Presence {
         self.tracer.is_some() || self.in_samples
     }
 
-    /// True if a window of time has all that is needed to decode the trace in it. Not if samples after the window have data
-    /// of it, nor if samples before it say which thread runs.
+    /// True if a time window can be decoded on its own. False if samples after it hold its data, or samples
+    /// before it name the running thread.
     pub fn decodes_in_windows(&self) -> bool {
         !self.in_samples && !self.needs_samples
     }

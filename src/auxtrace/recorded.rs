@@ -5,25 +5,25 @@ use perfx_model::address_space::Dso;
 use crate::mappings::Mappings;
 use crate::running::Task;
 
-/// The kernel lost data of a trace, because a buffer was full (AUX record).
+/// Data of a trace that the kernel lost because a buffer was full (AUX record).
 #[derive(Clone, Copy, Debug)]
 pub struct Lost {
-    /// When.
+    /// The time, ns.
     pub time: u64,
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
     /// The thread that ran.
     pub task: Task,
 }
 
-/// From a time on, a counter counted an event whose samples are written to the trace (AUX_OUTPUT_HW_ID record).
+/// The assignment of a counter to an event whose samples are written to the trace (AUX_OUTPUT_HW_ID record).
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
-    /// Since when.
+    /// The time from which it holds, ns.
     pub time: u64,
-    /// The CPU and the thread, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
+    /// The CPU, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub cpu: u32,
-    /// The thread.
+    /// The thread, or the same.
     pub tid: u32,
     /// The number of the counter.
     pub number: u64,
@@ -36,7 +36,7 @@ pub struct Counter {
 pub struct Recorded {
     /// The thread of each [`Space`](perfx_trace::Space).
     pub tasks: Vec<Task>,
-    /// The losses of the kernel, in file order.
+    /// The losses reported by the kernel, in file order.
     pub lost: Vec<Lost>,
     /// The number of AUXTRACE records whose data cannot be read again.
     pub unreadable: u64,

@@ -1,4 +1,4 @@
-//! Reports what code was used, and what of the AUX data could not be decoded and why.
+//! Reports the code used, the AUX data that could not be decoded, and why.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use perfx_trace::Reason;
 use crate::image::Code;
 use crate::recorded::Recorded;
 
-/// Reports the files whose code was used, and what is not known of it.
+/// Reports the files whose code was used, and what is unknown about them.
 pub fn say_used(code: &Code, report: &mut Report) {
     for used in code.used() {
         let name = String::from_utf8_lossy(&used.name);
@@ -44,7 +44,7 @@ pub fn say_faults(reasons: &BTreeMap<Reason, u64>, report: &mut Report) {
     report.say(Level::Loss, what);
 }
 
-/// Reports what of the traces is not in the recording, or cannot be read.
+/// Reports traces that are missing in the recording or cannot be read.
 pub fn say_missing(recorded: &Recorded, report: &mut Report) {
     let lost = recorded.lost.len() as u64;
     if lost > 0 {
@@ -59,7 +59,7 @@ pub fn say_missing(recorded: &Recorded, report: &mut Report) {
     }
 }
 
-/// Reports traces of CoreSight whose id is that of no trace unit.
+/// Reports CoreSight traces whose id belongs to no trace unit.
 pub fn say_unknown_units(traces: u64, report: &mut Report) {
     if traces > 0 {
         let traces = counted(traces, "trace", "traces");
@@ -67,7 +67,7 @@ pub fn say_unknown_units(traces: u64, report: &mut Report) {
     }
 }
 
-/// Reports how many decoded `samples`, or what else they are called, belong to threads that are not known.
+/// Reports how many decoded `samples`, or whatever they are called, belong to unknown threads.
 pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
     if unknown > 0 {
         let what = format!(
@@ -78,7 +78,7 @@ pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
     }
 }
 
-/// Reports what of the data of Arm SPE could not be decoded.
+/// Reports Arm SPE data that could not be decoded.
 pub fn say_spe_losses(counts: SpeCounts, report: &mut Report) {
     let SpeCounts { bad_bytes, broken, unreadable, .. } = counts;
     if bad_bytes + broken > 0 {

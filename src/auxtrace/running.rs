@@ -1,4 +1,4 @@
-//! Which thread ran on each CPU at each time, as the switches that a decoder needs.
+//! The thread on each CPU at each time, as the switches that a decoder needs.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,8 +12,8 @@ use crate::sched_switch::Switched;
 
 /// A thread, while it stays on one CPU.
 ///
-/// A thread that comes to another CPU, or back to one, is another [`Space`]: what a CPU traced of it is contiguous
-/// only while it ran nowhere else.
+/// A thread that moves to another CPU, or back, gets another [`Space`]: the trace of a CPU is contiguous for
+/// a thread only while that runs nowhere else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
     /// The process, or [`Auxtrace::ANY`].
@@ -31,7 +31,7 @@ pub struct Vcpu {
     pub machine_pid: u32,
     /// Its number.
     pub number: u32,
-    /// The thread of the host that it is.
+    /// Its thread on the host.
     pub tid: u32,
 }
 
@@ -39,26 +39,24 @@ impl Task {
     /// A thread that no record names.
     pub const UNKNOWN: Task = Task { pid: Auxtrace::ANY, tid: Auxtrace::ANY, vcpu: None };
 
-    /// A thread of the host.
     pub(crate) fn of_host(pid: u32, tid: u32) -> Task {
         Task { pid, tid, vcpu: None }
     }
 
-    /// The machine that it is a thread of.
+    /// The machine of the thread.
     pub fn machine(&self) -> Machine {
         self.vcpu.map_or(Machine::Host, |vcpu| Machine::Guest(vcpu.machine_pid))
     }
 }
 
-/// The facts about threads, in file order.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     runs: Vec<Run>,
-    /// The thread that left each CPU first, and when.
+    /// The first thread that left each CPU, and when.
     left: BTreeMap<u32, (u64, Task)>,
     /// The process of each thread.
     processes: HashMap<u32, u32>,
-    /// The CPUs of guests, by their threads, and by their machines and numbers.
+    /// The VCPU of each thread, and by machine and number.
     vcpus: HashMap<u32, Vcpu>,
     numbered: HashMap<(u32, u32), Vcpu>,
 }
@@ -67,10 +65,10 @@ pub(crate) struct Running {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: u64,
-    /// That of the host. What a guest runs is placed by its VCPU instead.
+    /// The CPU of the host. Threads of a guest are placed by their VCPU instead.
     cpu: u32,
     task: Task,
-    /// The thread that ran before, if the record says it.
+    /// The thread that ran before, if recorded.
     from: Option<u32>,
 }
 
@@ -82,12 +80,12 @@ pub(crate) struct Ran {
     switches: HashMap<AuxOwner, Switches>,
     processes: HashMap<u32, u32>,
     vcpus: HashMap<u32, Vcpu>,
-    /// The tasks that ran on each CPU of a guest, by time in ticks.
+    /// The tasks that ran on each VCPU, with the tick of each switch.
     of_guests: HashMap<Vcpu, Vec<(u64, Task)>>,
 }
 
 impl Running {
-    /// Takes in what a record said at a time.
+    /// Takes in a change that a record reports.
     pub(crate) fn learn(&mut self, change: TaskChange, time: u64) {
         match change {
             TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
@@ -98,13 +96,13 @@ impl Running {
         }
     }
 
-    /// A thread of the host is a CPU of a guest.
+    /// Takes in a thread of the host that is a VCPU.
     pub(crate) fn learn_vcpu(&mut self, vcpu: Vcpu) {
         self.vcpus.insert(vcpu.tid, vcpu);
         self.numbered.insert((vcpu.machine_pid, vcpu.number), vcpu);
     }
 
-    /// Takes in what a record of a guest said, whose event counts on this CPU of it.
+    /// Takes in a change reported by a record of a guest, whose event counts on this VCPU.
     pub(crate) fn learn_guest(&mut self, change: TaskChange, (machine_pid, number): (u32, u32), time: u64) {
         let vcpu = self.numbered.get(&(machine_pid, number));
         if let (TaskChange::Runs { cpu, pid, tid }, Some(&vcpu)) = (change, vcpu) {
@@ -126,7 +124,6 @@ impl Running {
         }
     }
 
-    /// Sorts what was learned.
     pub(crate) fn done(self, clock: &Clock) -> Ran {
         let Running { mut runs, mut left, processes, vcpus, .. } = self;
         // If the first switch on a CPU is a switch-out, that thread ran there from the beginning.
@@ -156,7 +153,7 @@ impl Running {
                     (*cpu, hosts[cpu])
                 }
                 None => {
-                    // It may run elsewhere already.
+                    // The thread may already run elsewhere.
                     if let Some(before) = hosts.insert(cpu, task)
                         && places.get(&before.tid) == Some(&cpu)
                     {
@@ -171,8 +168,8 @@ impl Running {
             let space = Some(Space(stays.of(host, cpu, &mut ran)));
             let guest = ran.guest_of(host.tid).map(|guest| Space(stays.of(guest, cpu, &mut ran)));
             let switches = switches.entry(cpu).or_default();
-            // If the switch to the thread that ran before is missing, as in a recording that was cut, it is not known from
-            // when on that one ran.
+            // If the switch to the thread that ran before is missing, as in a cut recording, its start is
+            // unknown.
             if let (Some(from), Some(last)) = (from, switches.last_mut())
                 && last.space.is_some_and(|Space(last)| ran.tasks[last as usize].tid != from)
             {
@@ -188,7 +185,7 @@ impl Running {
     }
 }
 
-/// On which CPU of the host each thread ran last, and the number of its stay there.
+/// The CPU on which each thread ran last, and the number of that stay.
 #[derive(Default)]
 struct Stays(HashMap<(Option<u32>, u32, u32), (u32, u32)>);
 
@@ -211,14 +208,14 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
-    /// The task that ran last, so far, on the CPU of a guest that is this thread of the host; `None` if the thread is not one.
+    /// The task that ran last on the VCPU that this thread is; `None` if it is none.
     fn guest_of(&self, tid: u32) -> Option<Task> {
         let vcpu = *self.vcpus.get(&tid)?;
         let known = self.of_guests.get(&vcpu).and_then(|runs| runs.last()).map(|(_, task)| *task);
         Some(known.unwrap_or(Task { vcpu: Some(vcpu), ..Task::UNKNOWN }))
     }
 
-    /// The threads that records name, each as a space of its own.
+    /// The threads that records name, each with a space.
     pub(crate) fn spaces(&mut self) -> HashMap<u32, Space> {
         let mut known: Vec<_> = self.processes.iter().map(|(tid, pid)| Task::of_host(*pid, *tid)).collect();
         known.sort_unstable_by_key(|task| task.tid);
@@ -252,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// The thread before was taken for the one that ran: its code was decoded, and it was another's.
+    /// The code of the thread before used to be decoded for the one that ran.
     #[test]
     fn a_switch_from_another_thread_than_the_last_one_leaves_it_unknown() {
         let mut running = Running::default();
@@ -265,17 +262,17 @@ mod tests {
         assert_eq!(tids.collect::<Vec<_>>(), [None, Some(7), Some(0)]);
     }
 
-    /// The branches of the thread that ran at the beginning of a buffer were lost.
+    /// The branches of the first thread in a buffer used to be lost.
     #[test]
     fn the_thread_that_leaves_a_cpu_first_ran_there_from_the_beginning() {
         let mut running = Running::default();
         running.learn_left(0, Task::of_host(5, 6), 20);
         running.learn(TaskChange::Runs { cpu: 0, pid: 7, tid: 7 }, 20);
         running.learn_left(0, Task::of_host(7, 7), 30);
-        // It is known when this one came.
+        // The switch to this one is recorded.
         running.learn(TaskChange::Runs { cpu: 1, pid: 7, tid: 7 }, 10);
         running.learn_left(1, Task::of_host(7, 7), 30);
-        // And only one left this CPU.
+        // Only one leaves this CPU.
         running.learn_left(2, Task::of_host(9, 9), 40);
         let conv = TimeConv { shift: 0, mult: 1, zero: 5, short: None, can_convert: true };
         let mut ran = running.done(&Clock { conv: Some(conv) });
@@ -296,12 +293,12 @@ mod tests {
         let runs = |cpu, tid| TaskChange::Runs { cpu, pid: 7, tid };
         running.learn(runs(0, 70), 10);
         running.learn_guest(runs(0, 500), (7, 0), 20);
-        // That CPU of the guest does not run now; one of another guest is not known.
+        // That VCPU does not run now; a VCPU of another guest is unknown.
         running.learn_guest(runs(0, 600), (7, 1), 30);
         running.learn_guest(runs(0, 900), (8, 0), 30);
         running.learn(runs(0, 71), 40);
         running.learn(runs(0, 70), 50);
-        // The first one goes on where it was, on another CPU of the host; the record that it left the one before is missing.
+        // The first one continues on another CPU; the record that it left the one before is missing.
         running.learn(runs(1, 70), 60);
         running.learn(runs(0, 8), 65);
         running.learn_guest(runs(1, 0), (7, 0), 70);
@@ -328,7 +325,7 @@ mod tests {
         assert_eq!(list(Auxtrace::ANY, 9), [(0, Some(9), None)]);
     }
 
-    /// A file of 2.5 MB with thousands of buffers of one CPU or thread took 7 GB of memory.
+    /// 2.5 MB of a file with thousands of buffers of one CPU or thread used to take 7 GB of memory.
     #[test]
     fn buffers_share_their_switches() {
         let mut running = Running::default();

@@ -1,5 +1,5 @@
-//! Finds the traces in samples (`perf record --aux-sample`): each holds the last bytes of the buffer that its event shares
-//! with the others of its CPU or thread.
+//! Finds the traces in samples (`perf record --aux-sample`): each holds the last bytes of the buffer that its
+//! event shares with the others of its CPU or thread.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,6 @@ use perfx_format::record::id_index::{IdEntry, IdIndex};
 use perfx_format::sample::Sample;
 use perfx_format::{Event, Layout, Record, sample_type as st};
 
-/// Finds the buffer of the trace in a sample.
 #[derive(Debug, Default)]
 pub(crate) struct Sampled {
     /// Samples of some event have traces.
@@ -31,7 +30,6 @@ impl Sampled {
         Sampled { is_expected, buffers: HashMap::new() }
     }
 
-    /// True if samples of some event have traces.
     pub(crate) fn is_expected(&self) -> bool {
         self.is_expected
     }
@@ -40,7 +38,7 @@ impl Sampled {
     pub(crate) fn learn(&mut self, record: &Record<'_>) {
         if self.is_expected {
             let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());
-            // ANY is cut to the other ANY.
+            // ANY is truncated to the ANY of the smaller type.
             let buffer = |entry: &IdEntry| Buffer {
                 idx: entry.idx as u32,
                 cpu: entry.cpu as u32,
@@ -50,7 +48,7 @@ impl Sampled {
         }
     }
 
-    /// The trace in a sample, as an AUXTRACE record describes it, where it begins in the record, and its bytes.
+    /// The trace in a sample as AUXTRACE would describe it, its offset in the record, and its bytes.
     pub(crate) fn read<'r>(
         &self,
         record: &Record<'r>,
@@ -66,7 +64,7 @@ impl Sampled {
     }
 }
 
-/// Where the trace in a sample begins in the record, and its bytes; `None` if it has none.
+/// The offset of the trace in a sample's record, and its bytes; `None` if it has none.
 pub(crate) fn trace_in_sample<'r>(record: &Record<'r>, layout: &Layout) -> Option<(usize, &'r [u8])> {
     let sample = Sample::parse(record, layout).ok()?;
     let data = sample.aux.filter(|data| !data.is_empty())?;

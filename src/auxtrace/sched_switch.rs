@@ -1,5 +1,5 @@
-//! Which thread a CPU runs next, as samples of the tracepoint sched:sched_switch say: `perf record` takes these where the
-//! kernel has no SWITCH records for whole CPUs.
+//! The next thread of a CPU, from samples of the tracepoint sched:sched_switch, which `perf record` takes
+//! where the kernel has no SWITCH records for whole CPUs.
 
 use perfx_format::read::Recording;
 use perfx_format::sample::Sample;
@@ -9,11 +9,11 @@ use perfx_format::{ByTracepoint, Layouts, Record, RecordType};
 /// The events of a recording that are sched_switch.
 #[derive(Debug, Default)]
 pub(crate) struct SchedSwitch {
-    /// The fields with the thread that ran and with the next one.
+    /// The fields with the previous and the next thread.
     fields: ByTracepoint<Option<[TraceField; 2]>>,
 }
 
-/// A CPU goes from a thread to another.
+/// A switch of a CPU from one thread to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Switched {
     pub(crate) cpu: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Switched {
 }
 
 impl SchedSwitch {
-    /// Finds them by the formats in feature TRACING_DATA.
+    /// Finds the events by the formats in feature TRACING_DATA.
     pub(crate) fn of(recording: &Recording) -> SchedSwitch {
         let Recording { events, features, endian, .. } = recording;
         let fields = ByTracepoint::new(events, features, *endian, |format| {
@@ -32,7 +32,6 @@ impl SchedSwitch {
         SchedSwitch { fields }
     }
 
-    /// True if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.fields.values().all(Option::is_none)
     }

@@ -1,4 +1,4 @@
-//! Counts what the packets of all traces of a recording tell without the code: kinds, and for how long code was traced.
+//! Counts the packets of all traces of a recording by kind, and the time in which code was traced.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use perfx_pipeline::{Result, ordered};
 /// The packets of all traces.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Summary {
-    /// Their number, by the kind in the words of perf (Intel PT) or OpenCSD (CoreSight).
+    /// Number of packets by kind, in the words of perf (Intel PT) or OpenCSD (CoreSight).
     pub packets: BTreeMap<&'static str, u64>,
     /// Sync points.
     pub syncs: u64,
     /// How often the processor lost packets.
     pub overflows: u64,
-    /// The total span of the traces and the total time in which code was traced, ns; `None` if they are not known.
+    /// The total span of the traces and the total time in which code was traced, ns; `None` if unknown.
     pub time: Option<(u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ impl Summary {
     }
 }
 
-/// Works on traces on threads, and adds up what is made of them.
+/// Processes traces on threads, and adds up the results.
 pub(crate) fn sum<T: Send, S: Default + Send>(
     traces: impl IntoIterator<Item = T, IntoIter: Send>,
     threads: usize,

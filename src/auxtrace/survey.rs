@@ -1,4 +1,4 @@
-//! Finds in a recording what is needed to decode its traces.
+//! Collects from a recording what is needed to decode its traces.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -78,7 +78,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The recording cannot be read.
     pub fn read(recording: &mut Recording, threads: usize) -> Result<Survey> {
         let mut survey = Survey::of(recording);
         let kinds = survey.kinds();
@@ -196,7 +196,6 @@ impl Survey {
         }
     }
 
-    /// Takes in the trace in a sample.
     fn add_sampled(&mut self, record: &Record<'_>, layout: Option<&Layout>, time: Option<u64>) {
         if let Some(layout) = layout.filter(|layout| layout.sample_type & st::AUX != 0)
             && let Some((chunk, start, data)) = self.sampled.read(record, layout)
@@ -207,7 +206,7 @@ impl Survey {
         }
     }
 
-    /// Where data of a record is that begins so many bytes behind its start.
+    /// Where the data of a record is that begins `start` bytes after its beginning.
     fn place(&mut self, record: &Record<'_>, start: usize, data: &[u8]) -> Place {
         match record.origin() {
             Origin::Chunk { .. } => Place::Kept(self.kept.add(data)),
@@ -220,12 +219,12 @@ impl Survey {
         self.tracers.is_empty() && self.chunks.is_empty()
     }
 
-    /// True if all AUX data is of one tracer whose traces are decoded with the code that ran.
+    /// True if all AUX data is of one tracer, and that needs the code that ran.
     pub fn follows_code(&self) -> bool {
         (self.pt.is_some() || self.written.has_info()) && self.tracers.len() == 1
     }
 
-    /// Counts the packets of a recording; `None` if its traces are not decoded with the code that ran.
+    /// Counts the packets of a recording; `None` if its traces are not decoded with code.
     ///
     /// # Errors
     ///
@@ -239,8 +238,8 @@ impl Survey {
         tracer.summary(threads).map(Some)
     }
 
-    /// Ends the survey of a recording with these events, whose AUX data is of one tracer: the traces, and what else is known
-    /// of them.
+    /// Ends the survey of a recording with these events, whose AUX data is of one tracer: returns the traces,
+    /// and the facts that do not depend on the tracer.
     ///
     /// # Errors
     ///

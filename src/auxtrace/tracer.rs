@@ -1,5 +1,4 @@
-//! The tracers whose traces are decoded with the code that ran. What depends on the tracer is asked here alone; what is
-//! particular to each is in its file.
+//! The tracers whose traces are decoded with the code that ran. All dispatch on the tracer is here.
 
 use perfx_format::record::aux::AuxtraceInfo;
 use perfx_pipeline::Result;
@@ -21,7 +20,7 @@ pub enum Tracer {
     CoreSight(CoreSight),
 }
 
-/// The instructions that a tracer records as branches, beside branches that are taken.
+/// The instructions that a tracer records as branches besides taken ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atoms {
     /// WFI and WFE.
@@ -40,7 +39,7 @@ impl Tracer {
         }
     }
 
-    /// `Some` if the trace has an atom for each branch, also one that is not taken.
+    /// `Some` if the trace has an atom for each branch, taken or not.
     pub fn atoms(&self) -> Option<Atoms> {
         match self {
             Tracer::IntelPt(_) => None,
@@ -50,8 +49,8 @@ impl Tracer {
         }
     }
 
-    /// Decodes all traces, and calls `done` with what `work` makes of each part; the parts of a trace come in their order.
-    /// Returns the sinks of the threads, and how many traces have the id of no trace unit.
+    /// Decodes all traces, and passes the results of `work` to `done`; the parts of a trace come in order.
+    /// Returns the threads' sinks, and the number of traces whose id belongs to no trace unit.
     ///
     /// # Errors
     ///
@@ -81,8 +80,8 @@ impl Tracer {
         }
     }
 
-    /// The code that the traces go through, the most important first. Only packets are read: where direct jumps and
-    /// calls lead is not known.
+    /// The code that the traces execute, the most important first. Only packets are read: the targets of
+    /// direct jumps and calls are unknown.
     ///
     /// # Errors
     ///

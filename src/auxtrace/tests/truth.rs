@@ -1,5 +1,5 @@
-//! perfx-auxtrace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, on any
-//! number of threads.
+//! perfx-auxtrace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, on
+//! any number of threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +58,6 @@ fn open(name: &str) -> (IntelPt, Recorded, Code) {
     (tracer, recorded, code)
 }
 
-/// Lists the branches of parts, each with the number of its thread.
 struct List;
 
 impl Work for List {
