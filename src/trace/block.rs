@@ -58,8 +58,8 @@ impl Block {
     }
 }
 
-/// The length in bytes of the x86 instruction at the start of `code`; `None` if it is not a whole one. `bits`
-/// is the address size: 16, 32 or 64.
+/// The length in bytes of the x86 instruction at the start of `code`; `None` if it is cut off. `bits` is the
+/// address size: 16, 32 or 64.
 pub fn instruction_length(bits: u32, code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, code, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -323,7 +323,6 @@ impl Blocks {
 /// The longest x86 instruction, bytes.
 const LONGEST_INSTRUCTION: usize = 15;
 
-/// The kind of a branch and its target if that is fixed; `None` for other instructions.
 fn branch(instruction: &Instruction) -> Option<(Kind, u64)> {
     let target = || instruction.near_branch_target();
     Some(match instruction.flow_control() {

@@ -102,7 +102,6 @@ impl Cursor<'_> {
         self.end - self.rest.len() as u64
     }
 
-    /// The next bytes, up to the end of a piece.
     #[inline(always)]
     pub(crate) fn rest(&self) -> &[u8] {
         self.rest
@@ -134,7 +133,6 @@ impl Cursor<'_> {
         }
     }
 
-    /// Reads a byte; `None` at the end.
     #[inline(always)]
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let byte = *self.rest.first()?;

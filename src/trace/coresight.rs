@@ -1,7 +1,7 @@
 //! Trace units of Arm processors: ETMv4 and ETE, whose data CoreSight collects. Source: Arm IHI 0064 and IHI
 //! 0029.
 //!
-//! AArch64 is decoded. Where a processor executes T32 or A32 instructions, the flow is lost with
+//! Only AArch64 is decoded: at T32 or A32 instructions, the flow is lost with
 //! [`Reason::InstructionSet`](crate::Reason::InstructionSet).
 
 mod decoder;
@@ -20,8 +20,8 @@ pub use self::visits::visits;
 
 use crate::kind::Kind;
 
-/// The kind of the branch at `ip` and its target if that is fixed; `None` for an instruction of AArch64 that
-/// the trace has no atom for. `waits` is [`Config::waits`].
+/// The kind of the branch at `ip` and its target if that is fixed; `None` for an AArch64 instruction without
+/// an atom in the trace. `waits` is [`Config::waits`].
 pub fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     crate::a64::branch(word, ip, waits)
 }

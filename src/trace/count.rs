@@ -1,8 +1,7 @@
-//! Counts how often each branch was taken and how far execution ran straight on after it, without looking at
-//! each branch separately.
+//! Counts how often each branch was taken and how far execution ran straight on after it.
 //!
-//! A path is counted by its number. Its first branch ends a run that began before the path: that run is
-//! counted in a hash table. Paths are resolved into runs when blocks are dropped and at the end.
+//! Paths are counted by number; the run that a path's first branch ends is counted in a hash table. Paths are
+//! resolved into runs when blocks are dropped and at the end.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -42,7 +41,6 @@ pub struct Ends {
     last: Option<Going>,
 }
 
-/// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
     At(Place),
@@ -87,8 +85,7 @@ impl Joint {
         Some(Run { end: None, ..self.end_told()? })
     }
 
-    /// The run that is open at the end of a trace of every branch (CoreSight): it is known up to the last
-    /// one.
+    /// Like [`Joint::end`] for a trace of every branch (CoreSight): the run is known up to the last one.
     pub fn end_told(self) -> Option<Run> {
         let Going { begin, last } = self.0?;
         let (from, to) = begin?;
@@ -216,8 +213,7 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// A counter for traces that have every branch (CoreSight): an interrupted run is known up to the last
-    /// one.
+    /// A counter for traces of every branch (CoreSight): an interrupted run is known up to the last one.
     pub fn told(sums: S) -> Counter<S> {
         Counter { has_every_branch: true, ..Counter::new(sums) }
     }
@@ -248,7 +244,6 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// The last instruction executed in the run.
     fn last(&self, blocks: &Blocks) -> Option<Place> {
         let (block, count) = match self.last {
             Last::None => return None,
@@ -296,7 +291,7 @@ impl<S: Sums> Counter<S> {
         self.runs.add(self.edge, block).unwrap_or_default()
     }
 
-    /// A path was taken, and ends another run than the last time.
+    /// A path was taken that ends a different run than last time.
     #[inline(never)]
     fn end_other(&mut self, blocks: &Blocks, id: PathId) {
         if self.edge.1 == BlockId::NONE {
@@ -322,8 +317,7 @@ impl<S: Sums> Counter<S> {
         self.edge = last;
     }
 
-    /// A path was taken that has a higher number than all before; some numbers between may not have been
-    /// taken.
+    /// A path was taken with a higher number than all before; numbers between may be unused.
     #[cold]
     fn add_path(&mut self, blocks: &Blocks, id: PathId) {
         for number in self.paths.len()..=id.index() {
@@ -374,7 +368,6 @@ impl<S: Sums> Counter<S> {
         self.paths.iter_mut().for_each(|taken| taken.add_up(&mut self.runs));
     }
 
-    /// Adds the counts to the sums.
     fn hand_out(&mut self, blocks: &Blocks) {
         self.add_up();
         for ((from, to), end, count) in self.runs.drain() {
@@ -526,7 +519,6 @@ impl Table {
         }
     }
 
-    /// Counts the run in a slot.
     fn add_at(&mut self, at: u32, count: u64) {
         self.slots[at as usize].count += count;
     }

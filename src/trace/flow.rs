@@ -145,7 +145,6 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Drops all blocks if the caches are full.
     #[cold]
     fn make_room<S: Sink>(&mut self, sink: &mut S) {
         self.has_grown = false;
@@ -211,7 +210,6 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// The address of the next instruction, if known.
     pub(crate) fn ip(&self) -> Option<u64> {
         self.is_known().then(|| self.blocks[self.at].start)
     }
@@ -221,12 +219,10 @@ impl<I: Image> Flow<I> {
         self.at != BlockId::NONE
     }
 
-    /// Sets the current position, `None` if it is unknown.
     pub(crate) fn set_ip(&mut self, ip: Option<u64>) {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// Forgets the position and the return stack.
     pub(crate) fn lose(&mut self) {
         self.at = BlockId::NONE;
         self.stack.depth = 0;

@@ -9,9 +9,8 @@ pub struct Space(pub u32);
 
 /// From `time` on, a CPU or thread runs in `space`.
 ///
-/// The list of a buffer is sorted by time. A switch takes effect once the time of the trace has reached it
-/// and the flow is in the kernel: user code cannot change the address space, and a tracer's times are often
-/// late.
+/// The list of a buffer is sorted by time. A switch takes effect once the trace has reached its time and the
+/// flow is in the kernel: user code cannot change the address space, and a tracer's times are often late.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Switch {
     /// In the trace's unit: for Intel PT ticks of the time-stamp counter.
@@ -78,7 +77,6 @@ pub trait Image {
     }
 }
 
-/// True for an address of user code.
 pub(crate) fn is_user(ip: u64) -> bool {
     ip.cast_signed() >= 0
 }

@@ -1,4 +1,4 @@
-//! Paths: the code between some branches in a row, worked out once and then found by number.
+//! Paths: the code between several branches in a row, walked once and then found by number.
 //!
 //! A packet contains some conditional branches and compressed returns, or the target of an indirect branch.
 //! They determine the path, given the current block and the earlier calls, so the next time one look-up is
@@ -114,13 +114,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// A path that begins at a block.
     pub(crate) fn new(at: BlockId) -> Draft {
         let (steps, calls) = (Vec::new(), Vec::new());
         Draft { end: at, steps, calls, lead: 0, bits: 0, free: 0, pops: false, peak: 0 }
     }
 
-    /// Adds a call by its return address and the block there.
     pub(crate) fn push(&mut self, ip: u64, block: BlockId) {
         self.calls.push((ip, block));
         self.peak = self.peak.max(self.calls.len() as u8);

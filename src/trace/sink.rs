@@ -11,8 +11,8 @@ pub trait Sink {
     /// A block was executed.
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
 
-    /// A block was executed and then the next one after it, without a packet: the next step continues the
-    /// same straight code. Only a source address (ETE) leaves such branches out.
+    /// Like [`Sink::step`], where the next block follows without a packet: the next step continues the same
+    /// straight code. Only a source address (ETE) leaves such branches out.
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.step(blocks, point, step);
@@ -43,14 +43,14 @@ pub trait Sink {
         let _ = (total, exact);
     }
 
-    /// All blocks are about to be dropped, which bounds memory: their ids become invalid. This may happen
-    /// between any two packets, and results must not depend on it.
+    /// All blocks are about to be dropped to bound memory: their ids become invalid. This may happen between
+    /// any two packets; results must not depend on it.
     fn forget(&mut self, blocks: &Blocks) {
         let _ = blocks;
     }
 }
 
-/// Hands the steps of a path to a sink, one by one.
+/// Passes the steps of a path to a sink, one by one.
 #[inline(always)]
 pub fn each_step<S: Sink + ?Sized>(sink: &mut S, blocks: &Blocks, point: &Point, path: PathId) {
     let (lead, others) = blocks.steps(path).split_at(usize::from(blocks.path(path).lead));
@@ -84,7 +84,7 @@ pub enum Event {
         /// True if a guest was entered here, or left for its host.
         is_exchange: bool,
     },
-    /// The flow is known again after a fault. Nothing is known of the code between.
+    /// The flow is known again after a fault. The code in between is unknown.
     Resumed {
         /// The address of the next instruction.
         ip: u64,
@@ -224,8 +224,7 @@ pub enum Event {
 pub struct Fault {
     /// The kind of error.
     pub reason: Reason,
-    /// The address of the next instruction, up to which execution is known; `None` if it was not known
-    /// before.
+    /// The address of the next instruction, up to which execution is known; `None` if it was unknown before.
     pub ip: Option<u64>,
 }
 

@@ -1,11 +1,10 @@
-//! A step from block to block, and the numbers that stand for blocks and paths.
+//! A step from block to block, and the numbers of blocks and paths.
 
 use crate::kind::Kind;
 
 /// The number of a block of [`Blocks`](crate::Blocks).
 ///
-/// The highest bit is set if a return ends the block, so that the walk through paths need not look at the
-/// block.
+/// The highest bit is set if a return ends the block, so that the walk through paths need not read the block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockId(pub(crate) u32);
 

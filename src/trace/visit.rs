@@ -17,7 +17,6 @@ pub struct Visit {
     pub bytes: u64,
 }
 
-/// The address that a packet sets.
 pub(crate) enum Position {
     Nothing,
     At(u64),
@@ -27,7 +26,6 @@ pub(crate) enum Position {
     End,
 }
 
-/// Reads the packets of a trace one after the other.
 pub(crate) trait PositionReader {
     /// The offset of the next packet.
     fn offset(&self) -> u64;

@@ -95,7 +95,6 @@ enum Sync {
     Done,
 }
 
-/// The state between two packets of a unit.
 struct UnitReader<'a, I, S> {
     flow: &'a mut Flow<I>,
     config: &'a Config,
@@ -258,7 +257,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         self.add_speculative(Element::Info);
     }
 
-    /// Reports lost packets.
     fn broken(&mut self, reason: Reason) {
         self.drop_speculative();
         self.pending = None;
@@ -285,7 +283,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         self.is_lost = true;
     }
 
-    /// Drops everything that waits for an address.
     fn forget(&mut self) {
         self.waiting = Waiting::None;
         self.apply_held();

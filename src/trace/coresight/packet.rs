@@ -138,7 +138,6 @@ pub(super) struct Packets<'a> {
     timestamp: u64,
 }
 
-/// Why no packet could be read.
 enum Broken {
     Bad,
     Cut,

@@ -1,4 +1,4 @@
-//! Lists the packets of a trace unit, each with its place and a description in the words of OpenCSD, Arm's
+//! Lists the packets of a trace unit, each with its offset and a description in the words of OpenCSD, Arm's
 //! decoder.
 
 use std::fmt;
@@ -60,7 +60,7 @@ impl Listed {
         }
     }
 
-    /// True for a point of synchronization.
+    /// True for a sync point.
     pub fn is_sync(&self) -> bool {
         self.packet == Some(Packet::Sync)
     }
@@ -71,7 +71,6 @@ impl Listed {
     }
 }
 
-/// The name of a packet by its first byte.
 fn name(first: u8) -> &'static str {
     match first {
         0x01 => "I_TRACE_INFO",

@@ -42,7 +42,7 @@ impl Element {
         }
     }
 
-    /// Removes and returns its oldest `count`.
+    /// Splits off the oldest `count`.
     fn split_oldest(&mut self, count: u32) -> Element {
         match self {
             Element::Atoms(atoms) => {

@@ -47,11 +47,11 @@ pub fn first_time(trace: &Trace<'_>, config: &Config) -> Option<(u64, u64)> {
     }
 }
 
-/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first A-Sync packet, that is,
-/// before the first unit's `start`, cannot be decoded; without one there is no unit.
+/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first A-Sync packet cannot be
+/// decoded; without one there is no unit.
 ///
-/// This reads all packets, but walks no code. The result of [`Decoder::decode`] for all units of a trace, in
-/// order, does not depend on `size`.
+/// All packets are read, but no code is walked. The result of [`Decoder::decode`] for all units of a trace,
+/// in order, does not depend on `size`.
 ///
 /// [`Decoder::decode`]: super::Decoder::decode
 pub fn units<'a>(
@@ -70,7 +70,6 @@ struct Cutter<'a, 't> {
     config: &'a Config,
     size: u64,
     packets: Packets<'a>,
-    /// The start of the next unit.
     start: u64,
     time: u64,
 }
@@ -82,7 +81,7 @@ impl Cutter<'_, '_> {
         }
         let (start, time) = (self.start, self.time);
         if self.size == u64::MAX {
-            // A trace that is not cut need not be read.
+            // A trace in one unit need not be read.
             self.start = self.trace.len();
             return Some(Unit { start, end: self.start, time });
         }

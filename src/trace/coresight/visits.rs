@@ -1,4 +1,4 @@
-//! Finds the code that the trace of a trace unit goes through, from packets alone.
+//! Finds the code that the trace of a trace unit executes, from packets alone.
 
 use super::Config;
 use super::packet::{Packet, Packets, find_sync, space};

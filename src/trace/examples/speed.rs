@@ -27,7 +27,6 @@ impl Image for Maps {
     }
 }
 
-/// The last branches.
 struct Stacks {
     ring: [(u64, u64); 64],
     branches: usize,

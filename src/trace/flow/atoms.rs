@@ -53,7 +53,6 @@ impl<I: Image> Flow<I> {
         self.is_known().then_some(self.at)
     }
 
-    /// The address of the branch at the end of the current block.
     pub(crate) fn last(&self) -> u64 {
         self.blocks[self.at].last
     }
@@ -98,8 +97,7 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Executes `count` instructions, after which execution is at `ip`. Only the last one can be a branch that
-    /// goes one way or another.
+    /// Executes `count` instructions, after which execution is at `ip`. Only the last one can be conditional.
     pub(crate) fn count_to<S: Sink>(&mut self, mut count: u32, ip: u64, sink: &mut S) -> Result<(), Reason> {
         while count > 0 {
             let block = &self.blocks[self.at];

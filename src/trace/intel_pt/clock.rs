@@ -35,7 +35,7 @@ pub(super) struct Clock {
     tsc: u64,
     crystal: Option<Crystal>,
     cycles: Cycles,
-    /// The last CBR packet; 0 if there was none.
+    /// The last CBR packet; 0 without one.
     pub(super) ratio: u8,
     /// The ratio at the end of the previous packet.
     pub(super) last_ratio: u8,
@@ -60,7 +60,6 @@ pub(super) struct Total {
 }
 
 impl Total {
-    /// Tracing begins at this time.
     fn begin(&mut self, now: u64) {
         self.is_on = true;
         if !self.is_exact {

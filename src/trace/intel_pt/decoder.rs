@@ -227,7 +227,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Processes the time and cycles of a packet; `packets` are those after it. True if it set the time.
     #[inline(always)]
     fn read_past(&mut self, packet: &Packet, packets: &Packets<'_>, trace: &Trace<'_>) -> bool {
         let sets_time = self.past.read(packet, packets, self.config, trace);
@@ -326,7 +325,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Reports lost packets.
     fn broken(&mut self, reason: Reason) {
         self.arrive();
         self.fault(reason);
@@ -691,7 +689,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Reports the event of an interrupt.
     fn control(&mut self, interrupted: Interrupted) {
         if let Some(Control { kind, vector, .. }) = interrupted.control {
             self.event(Event::Control { ip: Some(interrupted.from), kind, vector });
@@ -771,7 +768,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Reports the sample whose items were read.
     fn sample(&mut self, ip: Option<u64>) {
         for event in std::mem::take(&mut self.sampled).events(ip) {
             self.event(event);
@@ -784,7 +780,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         self.event(Event::Power { ip, exact: false, what });
     }
 
-    /// Handles the end of a PSB+.
     fn synchronized(&mut self) {
         let address = self.psb_ip.take();
         let ip = address.filter(|&ip| self.is_decoded(ip));

@@ -327,7 +327,6 @@ fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
     }
 }
 
-/// The branches of a short TNT packet.
 #[inline(always)]
 fn short_branches(first: u8) -> (u64, u32) {
     let count = 6 - first.leading_zeros();
@@ -342,7 +341,6 @@ fn long_branches(window: &[u8; LONGEST]) -> Option<(u64, u32)> {
     Some((value & ((1 << count) - 1), count))
 }
 
-/// `len` bytes at `at` as a number.
 #[inline(always)]
 fn word(window: &[u8; LONGEST], at: usize, len: usize) -> u64 {
     let number = u128::from_le_bytes(*window) >> (8 * at);

@@ -1,4 +1,4 @@
-//! Lists the packets of a trace, each with its place, its bytes and a description in the words of perf.
+//! Lists the packets of a trace, each with its offset, its bytes and a description in the words of perf.
 
 use std::fmt;
 
@@ -35,7 +35,6 @@ struct Reader<'a> {
     trace: Trace<'a>,
     data: &'a [u8],
     at: usize,
-    /// The size of the items of the block that is being read.
     item: Option<u8>,
 }
 
@@ -114,7 +113,6 @@ impl Listed<'_> {
         kind(&self.packet, self.bytes)
     }
 
-    /// `len` bytes from `at` on as a number.
     fn word(&self, at: usize, len: usize) -> u64 {
         let bytes = self.bytes.iter().skip(at).take(len);
         bytes.rev().fold(0, |number, byte| number << 8 | u64::from(*byte))

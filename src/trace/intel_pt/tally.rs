@@ -19,7 +19,6 @@ pub struct Tally {
     pub traced: u64,
 }
 
-/// Whether code is traced, and since when.
 #[derive(Default)]
 struct Tracing {
     since: Option<u64>,
@@ -44,7 +43,6 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
     let mut packets = Packets::new(trace, start, config.errata);
     let (mut past, mut tracing) = (Past::default(), Tracing::default());
     let (mut branches, mut targets, mut others) = (0, 0, BTreeMap::new());
-    // The first time in a packet.
     let mut first = None;
     // PSB+ says that code is traced.
     let mut is_on_in_psb = false;

@@ -149,8 +149,8 @@ pub(super) fn after_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) 
     Some(Packets::new(trace, next, config.errata))
 }
 
-/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first PSB, that is, before
-/// the first unit's `start`, cannot be decoded; without a PSB there is no unit.
+/// Cuts a trace into units of at least `size` bytes, in order. Bytes before the first PSB cannot be decoded;
+/// without one there is no unit.
 ///
 /// ```text
 /// trace    ┄┄┄┄┄┄┄┄┄┄│PSB+ packets │PSB+ packets │PSB+ packets ┄┄┄│
@@ -181,9 +181,7 @@ struct Cutter<'a, 't> {
     config: Config,
     size: u64,
     packets: Packets<'a>,
-    /// The start of the next unit.
     start: u64,
-    /// The state there.
     past: Past,
 }
 

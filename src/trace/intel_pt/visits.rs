@@ -1,4 +1,4 @@
-//! Finds the code that a trace goes through, from packets alone.
+//! Finds the code that a trace executes, from packets alone.
 
 use super::Config;
 use super::packet::{PSB, Packet, Packets};
@@ -31,7 +31,6 @@ struct Visits<'a, 't> {
 }
 
 impl Visits<'_, '_> {
-    /// Handles an address.
     fn at(&self, ip: u64) -> Position {
         if self.past.schedule.is_hidden() { Position::Hidden(ip) } else { Position::At(ip) }
     }

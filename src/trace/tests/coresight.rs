@@ -13,7 +13,6 @@ use perfx_trace::{Blocks, Event, Point, Reason, Sink, Space, Step, Switch, Trace
 
 use crate::maps::{Maps, folder};
 
-/// The output of a trace unit in a buffer.
 struct Written {
     cpu: u32,
     bytes: Vec<u8>,

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program, and a folder for its inputs.
 pub(crate) struct Libipt {
     folder: PathBuf,
 }

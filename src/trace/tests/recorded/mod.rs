@@ -9,7 +9,6 @@ use perfx_trace::{Space, Switch, intel_pt};
 
 use crate::maps::{Maps, folder};
 
-/// A recording's buffers, and what is needed to decode them.
 pub(crate) struct Traced {
     pub(crate) maps: Maps,
     pub(crate) config: intel_pt::Config,
