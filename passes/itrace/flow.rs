@@ -1,4 +1,4 @@
-//! The raw data of samples of branches: what the branch at the end of a block is, in perf's flags.
+//! The raw data of branch samples: the branch at the end of a block in perf's flags.
 
 use perfx_format::sample::FlowFlags;
 use perfx_trace::Kind;
@@ -7,19 +7,18 @@ use perfx_trace::Kind;
 pub(super) const INTERRUPTED: u32 =
     FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::INTERRUPT;
 
-/// The flags of what ends a guest.
+/// The flags of an exit from a guest.
 pub(super) const LEFT_GUEST: u32 =
     FlowFlags::BRANCH | FlowFlags::CALL | FlowFlags::ASYNC | FlowFlags::GUEST_EXIT;
 
-/// The flags of an exception of AArch64 other than a call, by its type in the packets of an ETMv4 or ETE: perf tells those
-/// that the instruction itself makes (trap, alignment, faults) from what comes from outside: reset, debug halt, system error,
-/// instruction and data debug, IRQ, FIQ.
+/// The flags of an AArch64 exception other than a call, by its type in ETMv4 or ETE packets. perf
+/// distinguishes those caused by an instruction (trap, alignment, faults) from external ones: reset, debug
+/// halt, system error, instruction and data debug, IRQ, FIQ.
 pub(super) fn exception_flow(number: u16) -> u32 {
     const FROM_OUTSIDE: [u16; 7] = [0, 1, 4, 6, 7, 14, 15];
     if FROM_OUTSIDE.contains(&number) { INTERRUPTED } else { INTERRUPTED & !FlowFlags::ASYNC }
 }
 
-/// The flags of a branch.
 pub(super) fn flow(kind: Kind) -> u32 {
     match kind {
         Kind::Conditional => FlowFlags::BRANCH | FlowFlags::CONDITIONAL,
@@ -40,12 +39,12 @@ pub(super) fn flow(kind: Kind) -> u32 {
 pub(super) enum Class {
     Call,
     Return,
-    /// Tracing begins, or ends.
+    /// Tracing begins or ends.
     Begin,
     End,
-    /// Either of them; perf selects both in CoreSight.
+    /// Either of them: perf selects both for CoreSight.
     Edge,
-    /// A jump that no condition decides: it may lead to another function.
+    /// An unconditional jump: it may lead to another function.
     Jump,
     Other,
 }
@@ -62,12 +61,12 @@ impl Class {
     }
 }
 
-/// How many calls have not returned, behind a branch with these flags. A return belongs to the call that it has ended.
+/// The call depth after a branch with these flags. A return counts for the call that it ended.
 pub(super) fn depth_words(flow: u32, depth: usize) -> [u32; 2] {
     [depth as u32 + u32::from(flow & FlowFlags::RETURN != 0), 0]
 }
 
-/// A number of 32 bits, then one of 64.
+/// A 32-bit word, then a 64-bit one.
 pub(super) fn with_word(first: u32, word: u64) -> [u32; 3] {
     [first, word as u32, (word >> 32) as u32]
 }

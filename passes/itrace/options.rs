@@ -4,7 +4,7 @@ use perfx_pipeline::{Context as _, Result, bail, ensure};
 
 use self::Takes::{Entries, Flags, Nothing, Number, Period};
 
-/// What to make of records.
+/// The options of `--itrace`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct ItraceOptions {
     /// `f`: accesses to the first-level data cache, and its misses.
@@ -23,75 +23,73 @@ pub(super) struct ItraceOptions {
     pub(super) instructions: bool,
     /// `y`: core cycles.
     pub(super) cycles: bool,
-    /// `q`: how often: only addresses in packets are decoded, and only at points of synchronization.
+    /// `q`, by count: decode only addresses in packets; only those at sync points.
     pub(super) quick: u32,
-    /// `A`: cycles are taken for known at each sample.
+    /// `A`: each sample has a cycle count, even if only approximate.
     pub(super) approximate: bool,
-    /// The number after `i` or `y`: one in so many records is used.
+    /// The number after `i` or `y`: one in this many records is used.
     pub(super) every: Option<u64>,
     /// The number after `i` or `y` with a unit of time; without a unit it is ns.
     pub(super) time: Option<(u64, &'static str)>,
-    /// `l`: the most entries of a branch stack; 0 without it.
+    /// `l`: maximum of entries in a branch stack; 0 without it.
     pub(super) stack: u64,
-    /// `c` and `r`: of branches only calls, and only returns.
+    /// `c` and `r`: only the branches that are calls, and returns.
     pub(super) calls: bool,
     pub(super) returns: bool,
     /// `e`: AUXTRACE_ERROR records, but not for lost packets (`e-o`) or lost data (`e-l`).
     pub(super) errors: bool,
     pub(super) no_overflows: bool,
     pub(super) no_lost: bool,
-    /// `g`: the most entries of a call chain; 0 without it.
+    /// `g`: maximum of entries in a call chain; 0 without it.
     pub(super) chain: u64,
-    /// `p`: changes of frequency and power, and points of synchronization.
+    /// `p`: changes of frequency and power, and sync points.
     pub(super) power: bool,
-    /// `w`: what PTWRITE wrote.
+    /// `w`: values written by PTWRITE.
     pub(super) ptwrites: bool,
     /// `x`: transactions.
     pub(super) transactions: bool,
-    /// `s`: so many samples are left out at the beginning.
+    /// `s`: the number of samples left out at the beginning.
     pub(super) skip: u64,
     /// `Z`: samples have no times.
     pub(super) timeless: bool,
-    /// `T`: timestamps of CoreSight are those of the counter of the recording.
+    /// `T`: timestamps of CoreSight come from the recording's clock.
     pub(super) timestamps: bool,
     /// No samples are made, only their events.
     pub(super) events_only: bool,
-    /// What samples have beside perf's parts.
     pub(super) extras: Extras,
-    /// Jumps that no condition decides are selected, too.
+    /// Unconditional jumps are selected, too.
     pub(super) jumps: bool,
-    /// `o`, `I`: samples that PEBS wrote to the trace, and events of interrupts.
+    /// `o`, `I`: samples written to the trace by PEBS, and events of interrupts.
     pub(super) pebs: bool,
     pub(super) interrupts: bool,
-    /// `L`, `G`: samples of other events have branch stacks and call chains, too, of at most so many entries.
+    /// `L`, `G`: maximum of entries in branch stacks and call chains added to other events' samples.
     pub(super) recorded_stack: u64,
     pub(super) recorded_chain: u64,
 }
 
-/// The parts that samples have beside those of perf: raw data ([`FlowFlags`](perfx_format::sample::FlowFlags)) of samples
+/// Parts of decoded samples in addition to perf's: raw data ([`FlowFlags`](perfx_format::sample::FlowFlags))
 /// of branches and instructions in this order, and addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Extras {
-    /// What kind of branch they are.
+    /// The kind of branch.
     pub flow: bool,
-    /// The instructions and cycles that were counted since the last sample.
+    /// The instructions and cycles since the last sample.
     pub counts: bool,
-    /// The bytes of their instruction.
+    /// The bytes of the instruction.
     pub instructions: bool,
-    /// How many calls have not returned; a return counts for the call that it ends.
+    /// The call depth; a return counts for the call that it ends.
     pub depths: bool,
-    /// Samples of instructions have an address: where a branch goes.
+    /// The target of a branch, as the address of samples of instructions.
     pub targets: bool,
 }
 
 /// The most entries of a branch stack or call chain that perf accepts.
 const STACK_MAX: u64 = 1024;
-/// The entries of a branch stack if none are given.
+/// Default entries of a branch stack.
 const STACK: u64 = 64;
-/// The entries of a call chain if none are given.
+/// Default entries of a call chain.
 const CHAIN: u64 = 16;
 
-/// Tracers: Intel PT, CoreSight and Arm SPE.
 const PT: u8 = 1;
 const ETM: u8 = 2;
 const SPE: u8 = 4;
@@ -101,15 +99,15 @@ enum Takes {
     Nothing,
     /// The period of all samples: a number, and an optional unit.
     Period,
-    /// The most entries of a list; this many if no number follows.
+    /// The maximum of entries in a list, and its default.
     Entries(u64),
     Number,
     /// Any number of + or - with a letter each.
     Flags,
 }
 
-/// A letter, the tracers that have it (for others, it has no effect), what may follow it, and what it sets, with the
-/// number that follows it.
+/// A letter, the tracers that have it (others ignore it), what may follow it, and the setter, with the number
+/// that follows.
 struct Letter(char, u8, Takes, fn(&mut ItraceOptions, u64));
 
 /// The letters that select events. The help of `inject` and docs/guide/{traces,inject}.md list them, too.
@@ -149,16 +147,15 @@ const SETTINGS: &[Letter] = &[
     Letter('d', 0, Flags, |_, _| {}),
 ];
 
-/// The letters that any of these tracers has.
 fn letters(tables: &[&[Letter]], tracers: u8, between: &str) -> String {
     let letters = tables.iter().copied().flatten().filter(|Letter(_, of, ..)| of & tracers != 0);
     letters.map(|Letter(letter, ..)| letter.to_string()).collect::<Vec<_>>().join(between)
 }
 
-/// perf's period if none is given, ns.
+/// perf's default period, ns.
 pub(super) const DEFAULT: u64 = 100_000;
 
-/// Nanoseconds of a unit; a number without one is ns.
+/// The nanoseconds of a unit; none means ns.
 pub(super) fn scale(unit: &str) -> u64 {
     match unit {
         "ms" => 1_000_000,
@@ -167,7 +164,6 @@ pub(super) fn scale(unit: &str) -> u64 {
     }
 }
 
-/// The rest of the text.
 struct Letters<'a>(&'a str);
 
 impl Letters<'_> {
@@ -182,7 +178,6 @@ impl Letters<'_> {
         self.0 = self.0.trim_start_matches([' ', ',']);
     }
 
-    /// A number, if there is one.
     fn number(&mut self) -> Option<u64> {
         self.skip_separators();
         let end = self.0.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(self.0.len());
@@ -191,7 +186,6 @@ impl Letters<'_> {
         if digits.is_empty() { None } else { Some(digits.parse().unwrap_or(u64::MAX)) }
     }
 
-    /// The number of entries after `g`, `G`, `l` or `L`.
     fn entries(&mut self, letter: char, default: u64) -> Result<u64> {
         let entries = self.number().unwrap_or(default);
         ensure!(
@@ -203,17 +197,17 @@ impl Letters<'_> {
 }
 
 impl ItraceOptions {
-    /// Those of `--itrace` without letters, as in `perf inject`.
+    /// The events of `--itrace` without letters in `perf inject`.
     pub(super) fn inject_defaults() -> ItraceOptions {
         ItraceOptions::all_but("cr")
     }
 
-    /// The same in `perf script`: of branches only calls, and no samples of instructions.
+    /// The same in `perf script`: only calls as branches, and no samples of instructions.
     pub(super) fn script_defaults() -> ItraceOptions {
         ItraceOptions::all_but("iybr")
     }
 
-    /// All events but those of these letters.
+    /// All events except those of these letters.
     fn all_but(letters: &str) -> ItraceOptions {
         let mut options = ItraceOptions::default();
         let rest = EVENTS.iter().filter(|Letter(letter, ..)| !letters.contains(*letter));
@@ -221,7 +215,6 @@ impl ItraceOptions {
         options
     }
 
-    /// Parses the letters.
     pub(super) fn parse(text: &str) -> Result<ItraceOptions> {
         let mut rest = Letters(text);
         let mut options = ItraceOptions::default();
@@ -256,7 +249,7 @@ impl ItraceOptions {
         Ok(options)
     }
 
-    /// True if an event that any of these tracers has is selected: what its letter sets is set.
+    /// True if an event of any of these tracers is selected: its setter changes nothing.
     fn selects(&self, tracers: u8) -> bool {
         EVENTS.iter().any(|Letter(_, of, _, sets)| {
             let mut with = *self;
@@ -265,7 +258,7 @@ impl ItraceOptions {
         })
     }
 
-    /// Whether samples of other events get something from the trace.
+    /// True if samples of other events get parts from the trace.
     pub(super) fn extends_recorded(&self) -> bool {
         self.recorded_stack > 0 || self.recorded_chain > 0
     }
@@ -280,7 +273,7 @@ impl ItraceOptions {
             unit.is_some() || rest.is_empty(),
             "--itrace: `{rest}` is not a unit; a number after `i` has i, t, ms, us or ns"
         );
-        // Without a unit, perf takes ns.
+        // perf's default unit is ns.
         let unit = unit.unwrap_or_default();
         letters.0 = &rest[unit.len()..];
         if unit == "i" {
@@ -291,7 +284,7 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what is not decoded of Intel PT.
+    /// Rejects options that are not decoded for Intel PT.
     pub(super) fn check_for_pt(&self, given: &str) -> Result<()> {
         ensure!(
             !(self.cycles || self.ptwrites) || self.quick == 0,
@@ -306,7 +299,7 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what selects no event of CoreSight. The letters that only Intel PT has have no effect.
+    /// Rejects options that select no CoreSight event. Letters specific to Intel PT are ignored.
     pub(super) fn check_for_coresight(&self, given: &str) -> Result<()> {
         let events = letters(&[EVENTS], ETM, " ");
         ensure!(
@@ -316,7 +309,7 @@ impl ItraceOptions {
         Ok(())
     }
 
-    /// Refuses what the data of Arm SPE can't have.
+    /// Rejects options that Arm SPE data cannot have.
     pub(super) fn check_for_spe(&self) -> Result<()> {
         if let Some((number, unit)) = self.time {
             bail!(
@@ -422,7 +415,7 @@ mod tests {
         rest.split_once(to).unwrap_or_else(|| panic!("{to}")).0
     }
 
-    /// The first letters of what the first cells of a table's rows quote.
+    /// The first letters quoted in the first cells of a table's rows.
     fn letters_of_rows(text: &str, head: &str) -> String {
         let cells = part(text, head, "\n\n").lines().filter_map(|row| row.split('|').nth(1));
         let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));

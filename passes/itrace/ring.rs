@@ -1,19 +1,19 @@
-//! Keeps the last branches, so that a sample can have them as they are: newest first.
+//! Keeps the last branches, newest first, so that a sample can refer to them.
 
 use perfx_format::sample::Branch;
 
-/// The last branches. Each is put in front of the one before it; at the front comes the back, where the oldest ones are.
+/// The last branches. Each is stored before the previous one, from the end of the vector to its start.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Ring {
     branches: Vec<Branch>,
-    /// The place of the newest.
+    /// The index of the newest.
     first: usize,
-    /// There are older ones in front of the newest.
+    /// The elements before `first` are the oldest branches.
     is_full: bool,
 }
 
 impl Ring {
-    /// Adds a branch to at most `most` of them, a number that stays the same.
+    /// Adds a branch; keeps at most `most`, which must not change.
     #[inline(always)]
     pub(super) fn push(&mut self, branch: Branch, most: usize) {
         if self.first == 0 {

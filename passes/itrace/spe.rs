@@ -1,8 +1,8 @@
 //! Makes samples of the records of Arm SPE.
 //!
-//! perf 7.3 is the model: its events, ids and names, and its samples. A record of a branch is not taken for
-//! one of memory, as perf 7.3 does if the branch is a call or a return, because it tests a bit that means
-//! something else there.
+//! The model is perf 7.3: its events, ids, names and samples. One difference: perf 7.3 also reports a branch
+//! record as one of memory if the branch is a call or a return, because it tests a bit that means something
+//! else there.
 
 mod decode;
 mod events;

@@ -11,26 +11,24 @@ use perfx_trace::{Blocks, PathId, Space};
 
 use super::ring::Ring;
 
-/// The last branches and the calls of the threads in a buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Stacks {
-    /// The most branches that are kept of one thread.
+    /// Maximum of branches kept for a thread.
     most: usize,
-    /// The most entries of a chain.
+    /// Maximum of entries in a chain.
     chain: usize,
     /// Calls are kept.
     keeps_calls: bool,
-    /// For each thread that does not run now, its stay on this CPU, and what was before then. Copies of the stacks share it.
+    /// For each thread that is not running, its last stay on this CPU and its history. Shared by copies.
     histories: Arc<HashMap<ThreadKey, (Space, Arc<History>)>>,
-    /// The thread that runs now.
+    /// The running thread.
     current: Option<(ThreadKey, Space)>,
     history: History,
 }
 
-/// A thread: its machine and number.
+/// A thread: its machine and thread id.
 type ThreadKey = (Machine, u32);
 
-/// The last branches and the calls of a thread.
 #[derive(Clone, Default, Debug)]
 struct History {
     ring: Ring,
@@ -38,7 +36,7 @@ struct History {
 }
 
 impl Stacks {
-    /// Calls are kept for chains, and to tell `depths`.
+    /// Calls are kept for chains, and for `depths`.
     pub(super) fn new(most: usize, chain: usize, depths: bool) -> Stacks {
         let (keeps_calls, history) = (chain > 0 || depths, History::default());
         Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
@@ -63,13 +61,13 @@ impl Stacks {
             histories.insert(key, (space, Arc::new(history)));
         }
         self.current = next;
-        // As in perf, nothing follows on what it did before it ran on another CPU.
+        // As in perf, the history of a thread ends when it has run on another CPU.
         let kept = next.and_then(|(key, space)| Some((histories.remove(&key)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
         self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();
     }
 
-    /// Data is lost: nothing follows on what is known.
+    /// Data is lost: the histories end here.
     pub(super) fn forget(&mut self) {
         self.histories = Arc::default();
         self.history = History::default();
@@ -82,7 +80,7 @@ impl Stacks {
         }
     }
 
-    /// A branch changes the calls, if they are kept. `function` finds the function at an address now.
+    /// Applies the change of a branch to the calls, if kept. `function` finds the function at an address now.
     #[inline(always)]
     pub(super) fn call(
         &mut self,
@@ -96,7 +94,6 @@ impl Stacks {
         }
     }
 
-    /// How many calls have not returned.
     pub(super) fn depth(&self) -> usize {
         self.history.calls.depth()
     }
@@ -106,7 +103,7 @@ impl Stacks {
         self.shorter_chain(ip, 0)
     }
 
-    /// The same, with so many entries fewer at most.
+    /// The same, with `fewer` entries less.
     pub(super) fn shorter_chain(&self, ip: u64, fewer: usize) -> Vec<u64> {
         match self.chain {
             0 => Vec::new(),
@@ -114,7 +111,7 @@ impl Stacks {
         }
     }
 
-    /// Adds the branches of some paths with these flags, or those that are kept of them, and their calls.
+    /// Adds the branches of paths with these flags, as many as are kept, and their calls.
     pub(super) fn extend(
         &mut self,
         paths: &[PathId],
@@ -144,7 +141,7 @@ impl Stacks {
         }
     }
 
-    /// The history of a thread of the host, if it is known.
+    /// The history of a thread of the host, if known.
     fn history_of(&self, tid: u32) -> Option<&History> {
         let key = (Machine::Host, tid);
         match self.current {
@@ -153,8 +150,8 @@ impl Stacks {
         }
     }
 
-    /// The last branches of a thread, newest first, for a sample at `ip` that was taken some time after the event: without
-    /// those that perf takes for branches behind `ip`.
+    /// The last branches of a thread, newest first, for a sample taken at `ip` some time after the event:
+    /// without those that, as perf assumes, follow `ip`.
     pub(super) fn branches_before(&self, tid: u32, ip: u64, most: usize) -> Vec<Branch> {
         let Some(history) = self.history_of(tid) else { return Vec::new() };
         let is_user = |address: u64| address != 0 && address < KERNEL_START;
@@ -163,7 +160,7 @@ impl Stacks {
             let begins = if ip < KERNEL_START {
                 is_user(branch.to)
             } else {
-                // Between two branches, or the beginning was missed.
+                // It is between two branches, or the beginning was missed.
                 newer.is_some_and(|newer| (branch.to..=newer.from).contains(&ip))
                     || branch.from < KERNEL_START
                     || is_user(branch.to)
@@ -192,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// What the one did was lost when the other ran.
+    /// The branches of one used to be lost when the other ran.
     #[test]
     fn guest_and_host_threads_with_the_same_id_are_distinguished() {
         let vcpu = Some(Vcpu { machine_pid: 7, number: 0, tid: 9 });

@@ -1,4 +1,4 @@
-//! Makes the events of the samples of CoreSight, and finds out where their times are from.
+//! Builds the events of CoreSight samples, and determines the source of their times.
 
 use std::collections::BTreeSet;
 
@@ -14,23 +14,22 @@ use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 /// The constant inputs of decoding.
 pub(super) type Context = crate::itrace::context::Context<CoreSight, Events>;
 
-/// The selected events, and what belongs to their samples.
 #[derive(Debug)]
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
-    /// There is a sample after so many instructions.
+    /// The number of instructions from one sample to the next.
     pub(super) period: u64,
     pub(super) clock: Clock,
 }
 
-/// Where the times of samples are from.
+/// The source of the samples' times.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Clock {
     /// The trace has no timestamps: samples have no time.
     None,
     /// Timestamps are not of a known counter: samples have the times of AUX records.
     Records,
-    /// They are of the virtual counter.
+    /// Timestamps are of the virtual counter.
     Virtual(TimeConv),
 }
 
@@ -50,7 +49,7 @@ impl Clock {
     }
 }
 
-/// With a smaller period, much of the time goes into building samples.
+/// With a smaller period, building samples takes much of the time.
 const MANY: u64 = 1 << 12;
 
 impl Events {
@@ -62,10 +61,10 @@ impl Events {
         if matches!(clock, Clock::None) {
             attr.sample_type &= !st::TIME;
         }
-        // perf takes nanoseconds for a number of instructions.
+        // perf interprets nanoseconds as a number of instructions.
         let given = options.time.map_or(DEFAULT, |(number, unit)| number.saturating_mul(scale(unit)));
         let period = options.every.unwrap_or(given).max(1);
-        // As in perf, y has no samples, but its period is that of i.
+        // As in perf, y selects no samples, but its period applies to i.
         let options = &ItraceOptions { cycles: false, ..*options };
         let mut ids = traced.ids(CodeEvents::IDS, BTreeSet::new(), all).into_iter();
         Ok(Events { sampled: CodeEvents::of(options, attr, period, &mut ids), period, clock })

@@ -1,35 +1,33 @@
 //! Estimates the times of samples between the timestamps of a trace, as perf 7.3 does.
 //!
-//! A timestamp is told behind the code that was executed before it. What comes between two is at the time of the first
-//! one, and a nanosecond later for ten instructions, but not later than the second one. Where the trace was not
-//! contiguous or a thread was named, times are not known up to the next timestamp: that counts back.
+//! A timestamp follows the code executed before it. Code between two timestamps has the time of the first
+//! one, plus a nanosecond per ten instructions, but at most that of the second. After a gap, or where a
+//! thread was named, times are counted back from the next timestamp.
 
-/// What is known of the time at a place of a trace.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
-    /// The time of what is executed, ns.
+    /// The time of the code being executed, ns.
     now: u64,
-    /// The last timestamp, ns; 0 if there is none that counts.
+    /// The last timestamp, ns; 0 for none since the last gap.
     next: u64,
-    /// Instructions that are not in `now` yet.
+    /// Instructions not yet included in `now`.
     behind: u64,
 }
 
-/// Instructions that perf takes for a nanosecond.
+/// Instructions per nanosecond, as perf assumes.
 const PER_NS: u64 = 10;
 
 impl Times {
-    /// The time of what was executed last, ns.
+    /// The time of the last instruction, ns.
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// False if the next timestamp says what the time is.
+    /// False if the time is unknown until the next timestamp.
     pub(super) fn is_known(&self) -> bool {
         self.next != 0
     }
 
-    /// So many instructions are executed.
     #[inline(always)]
     pub(super) fn execute(&mut self, count: u64) {
         self.behind = self.behind.wrapping_add(count);
@@ -39,7 +37,7 @@ impl Times {
         }
     }
 
-    /// A timestamp, ns.
+    /// Takes in a timestamp, ns.
     pub(super) fn tell(&mut self, time: u64) {
         if self.is_known() {
             (self.now, self.next) = (self.next, time);
@@ -52,7 +50,7 @@ impl Times {
         (self.next, self.behind) = (time, 0);
     }
 
-    /// What follows is not known up to the next timestamp.
+    /// The time is unknown up to the next timestamp.
     pub(super) fn forget(&mut self) {
         (self.next, self.behind) = (0, 0);
     }

@@ -1,32 +1,32 @@
 //! Counts core cycles and instructions from one sample to the next, as perf does for its IPC.
 //!
-//! A CYC packet tells the cycles up to the first branch of the packet behind it. Only there the number is known; `A` takes
-//! the last one for the number at each sample. perf does not look at it where this branch is not taken.
+//! A CYC packet contains the cycles up to the first branch of the next packet. The count is known only there;
+//! with `A`, the last one is used at each sample. Like perf, it is ignored where this branch is not taken.
 
 use std::mem::take;
 
-/// The number of core cycles at a position.
+/// The count of core cycles at a position.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Cycles {
-    /// Every sample is one at which the number is known.
+    /// The last count is used at each sample.
     is_approximate: bool,
-    /// The number in the last packet, and that at the last branch that needed a packet.
+    /// The count in the last packet, and that at the last branch that needed a packet.
     told: u64,
     reached: u64,
-    /// The number when this trace began.
+    /// The count when this trace began.
     before: u64,
-    /// They tell it themselves; else it is estimated from time, and taken for known everywhere.
+    /// From CYC packets; else estimated from time, and used everywhere.
     is_exact: bool,
-    /// No branch behind these packets has been reached.
+    /// No branch after these packets has been reached.
     is_new: bool,
-    /// The last number that was known, and whether it is that of this place.
+    /// The last known count, and whether it is that of the current position.
     known: u64,
     is_known: bool,
     /// The counts at the last sample of each kind.
     last: [Counted; 3],
 }
 
-/// The kinds of samples that count each for themselves.
+/// Kinds of samples that are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Counts {
     Instructions,
@@ -34,7 +34,6 @@ pub(super) enum Counts {
     Branches,
 }
 
-/// Instructions and cycles.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Counted {
     pub(super) instructions: u64,
@@ -46,22 +45,21 @@ impl Cycles {
         Cycles { is_approximate, is_known: true, ..Cycles::default() }
     }
 
-    /// A packet told the number of this trace.
+    /// Takes in the count of a packet.
     pub(super) fn tell(&mut self, told: u64, is_exact: bool) {
         (self.told, self.is_exact, self.is_new) = (self.before + told, is_exact, true);
     }
 
-    /// Another trace begins.
     pub(super) fn begin(&mut self) {
         self.before = self.told;
     }
 
-    /// True if the next branch that needs a packet may have a new number.
+    /// True if the next branch that needs a packet may have a new count.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Execution is at a branch that needed a packet; `is_seen` if perf looks at it.
+    /// Execution is at a branch that needed a packet; `is_seen` if perf uses its count.
     #[inline(always)]
     pub(super) fn reach(&mut self, is_seen: bool) {
         self.reached = self.told;
@@ -78,13 +76,13 @@ impl Cycles {
         self.is_known = !self.is_exact;
     }
 
-    /// Where execution goes is not known any more.
+    /// The flow is lost.
     pub(super) fn lose(&mut self) {
         self.known = self.told;
     }
 
-    /// The counts since the last sample of a kind, if they are known and there were cycles; this is the next one, at this
-    /// number of instructions.
+    /// The counts since the last sample of a kind, if they are known and there were cycles; the current
+    /// sample, at this number of instructions, becomes the last.
     pub(super) fn since(&mut self, kind: Counts, instructions: u64) -> Option<Counted> {
         let cycles = match (self.is_approximate, self.is_known) {
             (true, _) => self.reached,

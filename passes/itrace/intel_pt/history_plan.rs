@@ -1,5 +1,4 @@
-//! The recorded samples that get what the trace tells of the time before them: the last branches (`L`) and the calls that
-//! have not returned (`G`).
+//! Plans the history that recorded samples get from the trace: the last branches (`L`) and open calls (`G`).
 
 use std::collections::HashMap;
 
@@ -11,7 +10,7 @@ use perfx_format::sample::{Branch, BranchFlags};
 use super::events::Events;
 use crate::itrace::recorded::{History, RecordedSample};
 
-/// A sample of a buffer, in the order in which a sampler comes by.
+/// A recorded sample of a buffer, ordered as the sampler reaches it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct HistoryRequest {
     buffer: usize,
@@ -21,14 +20,13 @@ pub(super) struct HistoryRequest {
     pub(super) ip: u64,
 }
 
-/// The recorded samples, and the history that they get.
 #[derive(Debug)]
 pub(super) struct HistoryPlan {
-    /// Of all samples, sorted, each once.
+    /// The samples, sorted, without duplicates.
     pub(super) requests: Vec<HistoryRequest>,
-    /// The events for which a sampler keeps as much as is needed.
+    /// The events for which a sampler keeps enough history.
     pub(super) events: Events,
-    /// The most branches and entries of a call chain that a sample gets; 0 for none.
+    /// Maximum of branches and of chain entries that a sample gets; 0 for none.
     pub(super) stack: usize,
     pub(super) chain: usize,
     /// The first buffer of each CPU, and of each thread that has one of its own.
@@ -36,7 +34,7 @@ pub(super) struct HistoryPlan {
 }
 
 impl HistoryPlan {
-    /// With the samples of a recording. Those without a time, or of a CPU that was not traced, get nothing.
+    /// Plans the samples of a recording. Those without a time, or on a CPU that was not traced, get nothing.
     pub(super) fn new(
         samples: Vec<RecordedSample>,
         tracer: &IntelPt,
@@ -55,7 +53,7 @@ impl HistoryPlan {
         plan
     }
 
-    /// Where a sampler comes by a recorded sample.
+    /// The position at which a sampler reaches a recorded sample.
     pub(super) fn find(&self, sample: &RecordedSample, tracer: &IntelPt) -> Option<HistoryRequest> {
         let RecordedSample { time, ip, cpu, tid } = *sample;
         let owners = [AuxOwner::Cpu(cpu), AuxOwner::Thread(tid)];
@@ -63,7 +61,7 @@ impl HistoryPlan {
         Some(HistoryRequest { buffer, ticks: tracer.clock().ticks(time?), tid, ip })
     }
 
-    /// Those of a buffer, and the number of the first one among all.
+    /// The requests of a buffer, and the index of the first one.
     pub(super) fn of_buffer(&self, buffer: usize) -> (&[HistoryRequest], u64) {
         let first = self.requests.partition_point(|request| request.buffer < buffer);
         let end = self.requests.partition_point(|request| request.buffer <= buffer);
@@ -71,7 +69,7 @@ impl HistoryPlan {
     }
 }
 
-/// Writes what a sample gets: two numbers, and the words of so many branches and entries of the chain.
+/// Writes a history: the two lengths, then the words of the branches and the entries of the chain.
 pub(super) fn write(history: &History, bytes: &mut Vec<u8>) {
     let History { branches, chain } = history;
     bytes.extend((branches.len() as u32).to_le_bytes());
@@ -80,7 +78,7 @@ pub(super) fn write(history: &History, bytes: &mut Vec<u8>) {
     words.chain(chain.iter().copied()).for_each(|word| bytes.extend(word.to_le_bytes()));
 }
 
-/// Reads it again.
+/// Reads what [`write()`] wrote.
 pub(super) fn read(bytes: &[u8]) -> Option<History> {
     let count = |at| Some(Endian::Little.u32(bytes, at)? as usize);
     let word = |number: usize| Endian::Little.u64(bytes, 8 + 8 * number);

@@ -1,16 +1,16 @@
-//! Finds the instructions that have a sample, by their number or by the time of the trace, as perf does.
+//! Finds the instructions that are sampled, by their number or by the time of the trace, as perf does.
 
-/// When there is a sample of an instruction.
+/// The distance of samples of instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Period {
-    /// After so many instructions.
+    /// A number of instructions.
     Instructions(u64),
     /// At multiples of a power of two of ticks.
     Ticks(u64),
 }
 
 impl Period {
-    /// A period of ticks is rounded down to a power of two; without ticks there is a sample of every instruction.
+    /// Rounds ticks down to a power of two; with 0, every instruction is sampled.
     pub(super) fn of_ticks(ticks: u64) -> Period {
         match ticks.checked_ilog2() {
             Some(log) => Period::Ticks(1 << log),
@@ -19,28 +19,27 @@ impl Period {
     }
 }
 
-/// When the next sample of an instruction is due.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PeriodState {
     pub(super) period: Option<Period>,
     /// Instructions since the last sample.
     since: u64,
-    /// The time of the last packet with one, in ticks, and the instructions since then, each of which takes a tick.
+    /// The last time in a packet, in ticks, and the instructions since then, each of which takes a tick.
     pub(super) now: u64,
     pub(super) behind: u64,
-    /// The last multiple of the period that has a sample, or from which on it is counted.
+    /// The last multiple of the period that was sampled, or from which it is counted.
     last: u64,
     /// False until tracing has begun again.
     pub(super) is_continuous: bool,
 }
 
 impl PeriodState {
-    /// At the beginning of a buffer; without a period, nothing has a sample.
+    /// The state at the beginning of a buffer; without a period, nothing is sampled.
     pub(super) fn new(period: Option<Period>) -> PeriodState {
         PeriodState { period, ..PeriodState::default() }
     }
 
-    /// The number of instructions up to the next sample; `None` if there is none.
+    /// The number of instructions up to the next sample.
     pub(super) fn next(&mut self) -> Option<u64> {
         match self.period? {
             Period::Instructions(period) => Some(period.saturating_sub(self.since).max(1)),
@@ -71,14 +70,12 @@ impl PeriodState {
         }
     }
 
-    /// Counts instructions up to the next sample.
     #[inline(always)]
     pub(super) fn count(&mut self, instructions: u64) {
         self.since += instructions;
         self.behind += instructions;
     }
 
-    /// There is a sample now.
     pub(super) fn sampled(&mut self) {
         self.since = 0;
         if let Some(Period::Ticks(period)) = self.period {
@@ -92,7 +89,7 @@ impl PeriodState {
 mod tests {
     use super::*;
 
-    /// The numbers of the first instructions with a sample, of those after a packet with a time.
+    /// The numbers of the first sampled instructions after a packet with a time.
     fn samples(state: &mut PeriodState, now: u64, count: u64) -> Vec<u64> {
         (state.now, state.behind) = (now, 0);
         let (mut samples, mut done) = (Vec::new(), 0);
@@ -121,7 +118,7 @@ mod tests {
         assert_eq!(state.period, Some(Period::Ticks(64)));
         // When tracing begins, the multiple before it counts as sampled.
         assert_eq!(samples(&mut state, 100, 100), [27, 91]);
-        // A packet is past the next one, and so is its first instruction.
+        // A packet is past the next multiple, and so is its first instruction.
         assert_eq!(samples(&mut state, 300, 10), [1]);
         assert!(state.is_regular());
         state.now = 10;

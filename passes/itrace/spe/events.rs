@@ -1,4 +1,4 @@
-//! Makes the events of decoded samples, with perf's names, and selects those that a record has.
+//! Builds the events of decoded samples, with perf's names, and selects the events of a record.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,6 @@ named! {
         Memory = "memory",
         Instructions = "instructions",
     }
-    /// Its name.
     fn name
 }
 
@@ -43,7 +42,6 @@ impl Kind {
         }
     }
 
-    /// True if the record is one of its samples.
     fn has(self, record: &SpeRecord) -> bool {
         let happened = |event| record.events & event != 0;
         match self {
@@ -60,37 +58,36 @@ impl Kind {
         }
     }
 
-    /// True if its address is that of code, and its samples have branches.
+    /// True if its address is one of code, and its samples have branches.
     pub(super) fn is_of_code(self) -> bool {
         matches!(self, Kind::Branch | Kind::Instructions)
     }
 
-    /// True if its samples say where data came from.
+    /// True if its samples contain the source of data.
     pub(super) fn has_data_source(self) -> bool {
         self != Kind::Branch
     }
 }
 
-/// The selected events.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     kinds: Vec<(Kind, Decoded)>,
-    /// The period of each sample: one record in so many is used.
+    /// The period of samples: one record in this many is used.
     pub(super) period: u64,
-    /// The most branches of a sample.
+    /// Maximum of branches in a sample.
     pub(super) stack: u64,
     /// True if samples have a time.
     pub(super) has_time: bool,
 }
 
-/// The parts of its samples that decoded events take from the recorded one, beside those that all tracers do.
+/// Parts of decoded samples copied from the recorded event, in addition to those of all tracers.
 const TAKEN: u64 = st::PHYS_ADDR;
 
 /// `attr.config` of the hardware event that counts instructions.
 const INSTRUCTIONS: u64 = 1;
 
 impl Events {
-    /// Makes the events of the data that the event of this PMU type recorded.
+    /// Builds the events for the data recorded by the event of this PMU type.
     pub(super) fn of(options: &ItraceOptions, pmu_type: u64, recorded: &[Event]) -> Result<Events> {
         let traced = Traced::of(pmu_type, recorded)?;
         let has_time = recorded.iter().any(|event| event.attr().sample_type & st::TIME != 0);
@@ -113,7 +110,7 @@ impl Events {
         Ok(Events { kinds: kinds.collect(), period, stack: options.stack, has_time })
     }
 
-    /// The events of which the record is a sample, in perf's order.
+    /// The events that the record is a sample of, in perf's order.
     pub(super) fn of_record<'e>(
         &'e self,
         record: &'e SpeRecord,
@@ -122,7 +119,6 @@ impl Events {
         kinds.map(|(kind, decoded)| (*kind, decoded))
     }
 
-    /// All of them.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         self.kinds.iter().map(|(_, decoded)| decoded.clone()).collect()
     }

@@ -1,4 +1,4 @@
-//! Makes the branch stack of an SPE record: the branch itself, and where the branch before it went.
+//! Builds the branch stack of an SPE record: the branch itself, and the target of the branch before it.
 
 use perfx_format::sample::{Branch, BranchFlags, branch_kind};
 use perfx_format::spe::{Link, SpeRecord, events};
@@ -40,7 +40,7 @@ fn flags(record: &SpeRecord) -> BranchFlags {
     let operation = &record.operation;
     let happened = |event: u64| record.events & event != 0;
     let is_return = operation.link == Some(Link::Return)
-        // perf takes a branch to a register for a return if it is not a call.
+        // perf treats a branch to a register as a return if it is not a call.
         || operation.is_indirect && operation.link != Some(Link::Call);
     let kind = match (operation.link, operation.is_conditional) {
         (Some(Link::Call), false) => branch_kind::CALL,
