@@ -89,7 +89,6 @@ const KERNEL: AddressRoom = AddressRoom {
 const KERNEL_32: AddressRoom =
     AddressRoom { regions: (0x8000_0000, 0xc000_0000), blocks: (0xc000_0000, 1 << 8) };
 
-/// Memory that moves as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Region {
     start: u64,
@@ -217,7 +216,6 @@ struct Gather {
     has_jit: bool,
 }
 
-/// The data for the rewrite.
 struct Plan {
     moves: Moves,
     /// For each tracepoint, the fields of its raw data; other raw data is unknown.
@@ -228,7 +226,6 @@ struct Plan {
     cuts_callers: bool,
 }
 
-/// The fields of a tracepoint's raw data.
 struct RawFields {
     pointers: Vec<TraceField>,
     /// The ranges of offsets of 8-byte numbers that do not touch a field which can't contain an address. Two

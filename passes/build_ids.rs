@@ -103,7 +103,6 @@ struct Stream {
     seen: HashSet<Dso>,
 }
 
-/// The ids found so far.
 #[derive(Debug, Default)]
 struct FoundIds {
     ids: Option<Ids>,
@@ -150,7 +149,7 @@ impl FoundIds {
         Some(record)
     }
 
-    /// Like [`Found::take`], for DSOs that are used for the first time, in file order.
+    /// Like [`FoundIds::take`], for DSOs that are used for the first time, in file order.
     fn place(
         &mut self,
         spaces: &AddressSpaces,
@@ -169,7 +168,6 @@ impl FoundIds {
         placed
     }
 
-    /// Counts a record that contradicts the user's ids.
     fn contradicts(&mut self, correction: Option<Correction>) {
         self.contradicting += u64::from(correction.is_some());
         self.corrections.extend(correction);
@@ -207,7 +205,6 @@ impl FoundIds {
         }
     }
 
-    /// Adds the entries to the feature, and reports.
     fn finish(&mut self, options: &BuildIdsOptions, session: &mut Session) {
         let added = self.mapped.add_with(&self.entries, session);
         // Pipe data has HEADER_BUILD_ID records instead of the feature.

@@ -100,7 +100,6 @@ struct IndexSurvey {
 pub const IN_ORDER: &str = "its records are in time order already: nothing to sort";
 
 impl CombineOptions {
-    /// Opens and surveys the other inputs.
     fn open(&mut self, session: &mut Session) -> Result<Vec<(Recording, Option<i64>, InputFacts)>> {
         let mut opened = Vec::new();
         for other in std::mem::take(&mut self.others) {

@@ -213,7 +213,6 @@ impl Compress {
         }
     }
 
-    /// Compresses the collected records and writes them.
     fn flush(&mut self, out: &mut Emit<'_>) -> Result<()> {
         let run = std::mem::take(&mut self.run);
         let mut context = match self.context.take() {

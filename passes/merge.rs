@@ -80,7 +80,6 @@ struct MachineSurvey {
 #[derive(Default)]
 struct Host {
     machines: Machines,
-    /// The build-ids in the host's MMAP2 records.
     mapped_ids: MappedIds,
     unlisted: UnlistedIds,
 }

@@ -64,7 +64,6 @@ struct NeedSurvey {
     hits: Hits,
 }
 
-/// Rewrites mappings.
 struct RewriteMaps {
     options: Mmap2BuildIdsOptions,
     ids: Ids,

@@ -248,7 +248,6 @@ fn narrowed_event_desc(record: &Record<'_>, reader: &Reader) -> Option<Vec<u8>> 
     feature_record(Feature::EVENT_DESC, &section, record.endian())
 }
 
-/// The parts left out of the samples of an event.
 fn left_out(reader: &Reader, attr: &Attr) -> LeftOut {
     LeftOut {
         parts: attr.sample_type & !reader.attr.sample_type,

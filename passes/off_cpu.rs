@@ -80,7 +80,6 @@ impl Role for Switch {
     }
 }
 
-/// Measures how long tasks are off the CPU, in time order.
 #[derive(Debug, Default)]
 struct MeasureAway {
     blocked: bool,

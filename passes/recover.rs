@@ -51,7 +51,6 @@ impl PassOptions for RecoverOptions {
     }
 }
 
-/// The survey: collects the facts in the records.
 #[derive(Debug, Default)]
 struct Proof {
     options: RecoverOptions,

@@ -147,7 +147,6 @@ struct Remap {
     rules: Arc<Rules>,
 }
 
-/// The rules for replacing a path.
 #[derive(Clone, Debug)]
 struct Rules {
     /// The longest prefix first.
@@ -163,7 +162,6 @@ enum Rule {
     BuildId(Vec<u8>),
 }
 
-/// The changed paths of the recording.
 #[derive(Clone, Default, Debug)]
 struct RemapCounts {
     /// Each path with its new one; `None` if it stays.
@@ -334,7 +332,6 @@ impl Fork for Gather {
 }
 
 impl Replace {
-    /// Replaces the paths in feature BUILD_ID.
     fn begin(rules: Arc<Rules>, session: &mut Begin<'_>) -> Result<Replace> {
         let mut done = RemapCounts::default();
         if let Some(section) = session.feature(Feature::BUILD_ID).cloned() {

@@ -93,7 +93,6 @@ impl PassOptions for RepairOptions {
     }
 }
 
-/// The repairs of a recording.
 #[derive(Clone, Default, Debug)]
 struct RepairCounts {
     repaired: BTreeMap<Fault, u64>,

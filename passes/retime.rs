@@ -64,7 +64,6 @@ struct FirstSample {
     time: Option<u64>,
 }
 
-/// Changes the times of records.
 struct ChangeTimes {
     change: ClockChange,
     /// The number of records before the first sample.
@@ -73,7 +72,6 @@ struct ChangeTimes {
     last: Option<(u64, u64)>,
     /// The number of records that now have the same time as the record before them, but did not before.
     collapsed: u64,
-    /// True if a record has a time.
     has_times: bool,
 }
 

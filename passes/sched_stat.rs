@@ -63,7 +63,6 @@ impl Role for Event {
     }
 }
 
-/// Merges sched_stat_* samples with sched_switch samples, in time order.
 #[derive(Debug, Default)]
 struct MergeStats {
     events: Tracepoints<Event>,

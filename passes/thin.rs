@@ -74,7 +74,6 @@ struct Thin {
     args: Arc<ThinArgs>,
 }
 
-/// The rule by which samples of a stream are kept.
 #[derive(Clone, Copy, Debug)]
 enum ThinRule {
     Every(u64),

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use perfx_format::{Record, RecordType};
 
-/// The AUXTRACE records seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     /// For each record without its payload (size, offset and reference of the data, and its buffer), the hash

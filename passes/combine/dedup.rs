@@ -19,7 +19,6 @@ pub(super) struct Deduplicator {
     /// True if the inputs follow each other, because no record has a time: an input may then repeat process
     /// states that a later one has changed.
     in_turn: bool,
-    /// Records without a time.
     timeless: HashMap<Digest, Timeless>,
     /// The number of changes of each owner's state.
     changes: HashMap<u32, u64>,
@@ -203,7 +202,6 @@ mod tests {
 
     use super::*;
 
-    /// A record of 24 bytes that contains a number.
     fn record(kind: RecordType, number: u64) -> [u8; 24] {
         let mut bytes = [0; 24];
         bytes[..4].copy_from_slice(&kind.0.to_le_bytes());

@@ -22,7 +22,6 @@ impl Indexed {
         self.found.learn(record)
     }
 
-    /// Reads a kernel record.
     pub(super) fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if let Some((id, now)) =
             Seen::of(record, layouts).filter(|(id, _)| layouts.event_of_id(*id).is_some())
@@ -58,7 +57,6 @@ impl Indexed {
         self.found.is_needed()
     }
 
-    /// The ids with entries.
     pub(super) fn listed(&self) -> impl Iterator<Item = u64> {
         self.found.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id)
     }

@@ -50,14 +50,12 @@ pub(super) struct InputFacts {
     pub(super) features: Features,
     /// Entries of feature BUILD_ID among the records of pipe data.
     pub(super) build_ids: Vec<u8>,
-    /// The ids in MMAP2 records.
     pub(super) mapped_ids: MappedIds,
     pub(super) index: Indexed,
     pub(super) unlisted: UnlistedIds,
     /// AUXTRACE_INFO, and true if there is AUX data.
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
-    /// True if it contains counts of perf stat.
     pub(super) has_stat: bool,
     /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,
@@ -66,7 +64,6 @@ pub(super) struct InputFacts {
 }
 
 impl InputFacts {
-    /// Starts a batch.
     pub(super) fn begin(&mut self) {
         self.batches.push((u64::MAX, u64::MAX));
     }
@@ -117,7 +114,6 @@ impl InputFacts {
         Ok(())
     }
 
-    /// Absorbs a later batch.
     pub(super) fn join(&mut self, later: InputFacts) {
         let first = later.batches.iter().map(|batch| batch.0).min().unwrap_or(u64::MAX);
         self.late += later.late + u64::from(first < self.latest);
@@ -145,7 +141,6 @@ impl InputFacts {
         self.earliest = self.batches.iter().map(|batch| batch.0).min().filter(|&time| time != u64::MAX);
     }
 
-    /// Surveys a whole recording.
     pub(super) fn of(recording: &mut Recording, threads: usize) -> Result<InputFacts> {
         let is_pipe = recording.form == Form::Pipe;
         let mut facts = InputFacts::default();
@@ -278,7 +273,6 @@ impl Translator {
         Ok(new)
     }
 
-    /// The record's IDENTIFIER in the output.
     fn identifier(&self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<u64>> {
         let of_event = || record.kind().is_kernel() || layouts.layout_of_any(record).is_some();
         let Some(first) = self.identify.as_ref().filter(|_| of_event()) else { return Ok(None) };
@@ -419,7 +413,6 @@ impl Input {
         Ok(self.sorter.record(ready)?)
     }
 
-    /// The bytes that hold the record.
     #[inline]
     pub(super) fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
         self.sorter.bytes(ready)
@@ -431,13 +424,11 @@ impl Input {
         self.sorter.samples(ready, until, most)
     }
 
-    /// Removes samples after they were written.
     #[inline]
     pub(super) fn pop_samples(&mut self, samples: &ReadySamples) {
         self.sorter.pop_samples(samples);
     }
 
-    /// Removes the record after it was written.
     #[inline]
     pub(super) fn pop(&mut self, ready: &Ready) {
         self.sorter.pop(ready);

@@ -4,7 +4,6 @@
 use perfx_format::Endian;
 use perfx_format::features::{ListedBy, TracingData, numbered_entries, write_numbered};
 
-/// Adds the entries that are new.
 fn add<'a>(there: &mut Vec<&'a [u8]>, more: Vec<&'a [u8]>) {
     let new: Vec<_> = more.into_iter().filter(|format| !there.contains(format)).collect();
     there.extend(new);

@@ -9,7 +9,6 @@ use perfx_pipeline::{Level, Report, counted};
 use super::unite::{JoinSource, Union};
 use crate::support::id_index::{each_once, unknown};
 
-/// ID_INDEX records for the ids of the output that no input's index has.
 pub(super) fn lacking(
     sources: &[JoinSource<'_>],
     union: &Union,

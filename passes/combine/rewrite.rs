@@ -61,7 +61,6 @@ pub(super) struct PrepareBatch {
     prepared: Option<PreparedBatch>,
 }
 
-/// The merge of the inputs' records.
 #[derive(Default)]
 pub(super) struct Combining {
     /// The inputs; the first one's records come through the pipeline.
@@ -80,14 +79,12 @@ pub(super) struct Combining {
     sets_times: bool,
     /// Times of the first and the last timed sample that went through the step.
     times: Option<(u64, u64)>,
-    /// Bytes since the last FINISHED_ROUND.
     since_round: usize,
     /// True if there are records with a time that perf may not have flushed yet.
     pending: bool,
 }
 
 impl Combining {
-    /// `sets_times`: feature SAMPLE_TIME is known only at the end.
     pub(super) fn new(
         inputs: Vec<Input>,
         index: Vec<Vec<u8>>,

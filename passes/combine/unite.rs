@@ -20,7 +20,6 @@ use super::lists::{united_list, united_tracing};
 use crate::support::event_desc::event_desc;
 use crate::support::event_ids::{FreeIds, identified};
 
-/// A recording of the union.
 #[derive(Debug)]
 pub(super) struct JoinSource<'a> {
     pub(super) name: &'a str,
@@ -307,7 +306,6 @@ impl Union {
             let translator = union.ids(&events, &places, &mut free);
             union.translators.push(translator);
             union.shared.push(shared);
-            // The ids of the first source.
             free.used.extend(late.iter().flat_map(|event| &event.ids));
         }
         union

@@ -23,7 +23,7 @@ pub(super) struct ItraceOptions {
     pub(super) instructions: bool,
     /// `y`: core cycles.
     pub(super) cycles: bool,
-    /// `q`, by count: decode only addresses in packets; only those at sync points.
+    /// `q`: only addresses in packets are decoded; twice: only those at sync points.
     pub(super) quick: u32,
     /// `A`: each sample has a cycle count, even if only approximate.
     pub(super) approximate: bool,

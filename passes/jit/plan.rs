@@ -28,7 +28,6 @@ pub(super) struct Plan {
     pub(super) timed: Vec<(OrderKey, Vec<u8>)>,
     /// Records to insert, each after the record with this origin.
     pub(super) after: Vec<(Origin, Vec<u8>)>,
-    /// Records to drop.
     pub(super) dropped: Vec<Origin>,
     pub(super) files: Vec<SideFile>,
     pub(super) report: Report,
@@ -72,7 +71,6 @@ const GAPS_OF_BYTE: u64 = 64;
 /// The maximum length of the path of the folder for images, bytes; perf's buffer for paths has 4096.
 const PATH_MAX: usize = 4000;
 
-/// Builds the plan.
 pub(super) struct Planner<'r> {
     pub(super) recorded: &'r Recorded,
     pub(super) options: &'r JitOptions,
@@ -152,7 +150,6 @@ impl<'r> Planner<'r> {
         })
     }
 
-    /// Plans the images of all dumps.
     pub(super) fn dumps(&mut self, session: &Session) -> Result<()> {
         let mut by_path: Vec<(&[u8], Vec<&Marker>)> = Vec::new();
         let mut number = HashMap::new();
@@ -187,7 +184,6 @@ impl<'r> Planner<'r> {
         self.plan
     }
 
-    /// Plans the images of one dump.
     fn dump(&mut self, dump: &Dump<'_>, markers: &[&Marker], shown: &str, session: &Session) -> Result<()> {
         let header = dump.header;
         // In a container, the name and the header of the dump both have the pid of the container's pid
@@ -316,7 +312,6 @@ impl<'r> Planner<'r> {
         )
     }
 
-    /// Plans the images of a process.
     fn process(
         &mut self,
         process: &Process<'_>,

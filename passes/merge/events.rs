@@ -97,7 +97,6 @@ fn guest_name(name: &[u8]) -> Vec<u8> {
     new
 }
 
-/// Adds the guests' events, with their names.
 pub(crate) fn add_events(session: &mut Session, guests: &[(&Recording, &[Event])], events: Vec<Event>) {
     match event_desc(session, guests, &events) {
         Some(section) => session.set_feature(Feature::EVENT_DESC, section),

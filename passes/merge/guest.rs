@@ -41,7 +41,6 @@ pub(crate) struct GuestFacts {
     last_seen: Option<(u64, u32)>,
     /// Entries of feature BUILD_ID among the records.
     build_ids: Vec<u8>,
-    /// The ids in MMAP2 records.
     pub(crate) mapped_ids: MappedIds,
     /// For each of the kernel's kinds, the numbers of records that will be dropped and merged.
     counts: Vec<[u64; 2]>,
@@ -58,7 +57,6 @@ pub(crate) struct GuestFacts {
     pub(crate) fragments: Vec<String>,
 }
 
-/// A guest's recording.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) recording: Recording,
@@ -216,7 +214,6 @@ impl GuestFacts {
         GuestFacts { parts: vec![part], counts: vec![[0; 2]; 64], ..GuestFacts::default() }
     }
 
-    /// Absorbs the next batch.
     fn join(&mut self, later: GuestFacts) {
         self.time_conv = self.time_conv.or(later.time_conv);
         self.vcpu_of_id.extend(later.vcpu_of_id);

@@ -77,7 +77,6 @@ impl Machines {
         }
     }
 
-    /// Absorbs a later batch.
     pub(crate) fn join(&mut self, later: Machines) {
         for (pid, vcpus) in later.vcpus {
             self.vcpus.entry(pid).or_default().extend(vcpus);

@@ -22,7 +22,6 @@ use super::switches::{Switches, ThreadState, VcpuRunLog};
 use super::translate::Translator;
 use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_identifier};
 
-/// Guests being merged.
 pub(crate) struct Merging {
     endian: Endian,
     guests: Vec<ActiveGuest>,

@@ -60,7 +60,6 @@ impl Moments {
         self.kept.push(moment);
     }
 
-    /// Absorbs the moments of a later batch.
     pub(crate) fn join(&mut self, later: Moments) {
         later.kept.into_iter().for_each(|moment| self.push(moment));
     }

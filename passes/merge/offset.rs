@@ -301,7 +301,6 @@ impl Timeline {
         self.stops(fit.known).into_iter().filter_map(window).collect()
     }
 
-    /// The fit for the whole recording.
     fn follow(&self, threads: &BTreeMap<u32, Thread>, fit: Fit, run_log: &VcpuRunLog) -> Fit {
         let events: Vec<At> = self.stops(fit.known).into_iter().flatten().copied().collect();
         schedule(threads, run_log).follow(&events, fit, self.drifts)

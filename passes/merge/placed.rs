@@ -47,7 +47,6 @@ impl Opened {
         self.guest.recording.name.clone()
     }
 
-    /// Assigns the guest to this process.
     pub(crate) fn placed(
         self,
         process: Process,

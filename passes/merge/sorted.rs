@@ -13,7 +13,6 @@ use super::translate::{TranslatedRecord, Translator};
 pub(crate) struct Sorted {
     parts: Box<dyn Iterator<Item = Result<Flushed>> + Send>,
     ready: VecDeque<TranslatedRecord>,
-    /// The bytes of the records.
     bytes: Vec<u8>,
     /// No later record is before this time.
     until: u64,
@@ -64,12 +63,10 @@ impl Sorted {
     }
 }
 
-/// Records in order.
 struct Flushed {
     made: Vec<TranslatedRecord>,
     /// Their bytes, in the same order.
     bytes: Vec<u8>,
-    /// No later record is before this time.
     until: u64,
 }
 

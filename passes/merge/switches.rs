@@ -22,7 +22,6 @@ pub(crate) struct Switch {
 struct Round {
     /// The latest time among them.
     latest: u64,
-    /// The number of switches among them.
     switches: usize,
 }
 
@@ -159,7 +158,6 @@ impl Switches {
         self.flushed_until
     }
 
-    /// Ends the input.
     pub(crate) fn finish(&mut self) {
         self.flushed_until = u64::MAX;
         self.waiting.extend(self.read.drain(..));
@@ -326,7 +324,6 @@ impl VcpuRunLog {
         self.windows.iter().any(|window| window.room == 0)
     }
 
-    /// Ends the survey.
     pub(crate) fn finish(&mut self) {
         self.switches.finish();
         self.take_settled();

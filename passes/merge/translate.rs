@@ -19,7 +19,6 @@ pub(crate) struct NewId {
     pub(crate) vcpu: Option<u32>,
 }
 
-/// Rewrites a guest's records for the host.
 #[derive(Debug)]
 pub(crate) struct Translator {
     pub(crate) clock: Clock,
@@ -44,12 +43,10 @@ pub(crate) struct TranslatedRecord {
 }
 
 impl TranslatedRecord {
-    /// Its range in the buffer, bytes.
     pub(crate) fn range(&self) -> Range<usize> {
         self.at..self.at + self.moved.size()
     }
 
-    /// Sets the CPU in its bytes.
     pub(crate) fn set_cpu(&self, bytes: &mut [u8], cpu: u32, endian: Endian) {
         self.moved.set_cpu(bytes, cpu, endian);
     }

@@ -69,7 +69,6 @@ impl Marks {
         }
     }
 
-    /// Adds the facts of a later batch.
     pub(super) fn join(&mut self, later: Marks) {
         self.kernel = self.kernel.take().or(later.kernel);
         self.command = self.command.take().or(later.command);

@@ -8,7 +8,6 @@ use perfx_pipeline::{LISTED, Level, Session, counted};
 use super::options::{Category, Redact, Wording};
 use crate::scrub::{CALLERS_LOST, LeftOut};
 
-/// The data found and replaced.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Done {
     /// Each name with its pseudonym.

@@ -156,7 +156,6 @@ pub(super) fn is_pmu(name: &[u8]) -> bool {
     str::from_utf8(name).is_ok_and(|name| has_words(name, "pmu", |_| false))
 }
 
-/// True for a unit of counters.
 pub(super) fn is_unit(unit: &[u8]) -> bool {
     UNITS.contains(&unit)
 }

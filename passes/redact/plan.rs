@@ -51,7 +51,6 @@ pub(super) struct Mapped {
     pub(super) processes: BTreeSet<u32>,
 }
 
-/// The data for the rewrite.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) redact: Redact,
@@ -145,7 +144,6 @@ impl Plan {
         self.events.contains(name) || is_bare && self.events.contains(&tracepoint) || of_pmu || is_own()
     }
 
-    /// The pseudonym of an event's name.
     fn event(&self, name: &[u8]) -> Vec<u8> {
         if self.is_known_event(name) {
             return name.to_vec();

@@ -11,7 +11,6 @@ use super::plan::Mapped;
 use super::remove::{KEYED, Remove};
 use crate::scrub::Key;
 
-/// The survey: derives the key from the data to be removed, and collects the mapped user code.
 pub(super) struct Learn {
     redact: Redact,
     key: Key,
@@ -34,7 +33,6 @@ impl Learn {
         }
     }
 
-    /// Returns the mapped user code.
     fn mapped(self) -> Mapped {
         let mut processes = self.processes;
         let mut of: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

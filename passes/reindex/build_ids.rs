@@ -52,7 +52,6 @@ struct RecordSurvey {
 /// Pads records that perf 7 refuses.
 #[derive(Default)]
 struct Align {
-    /// Records padded.
     aligned: u64,
 }
 

@@ -56,7 +56,6 @@ impl SwitchedOut {
         again
     }
 
-    /// Drops the sample of the task. Returns true if there was one.
     pub(crate) fn remove(&mut self, tid: u32) -> bool {
         let Some(held) = self.by_tid.remove(&tid) else { return false };
         self.ages.remove(&held.age);
@@ -64,7 +63,6 @@ impl SwitchedOut {
         true
     }
 
-    /// True if there is a sample of the task.
     pub(crate) fn contains(&self, tid: u32) -> bool {
         self.by_tid.contains_key(&tid)
     }
@@ -85,7 +83,6 @@ impl SwitchedOut {
         Some(bytes)
     }
 
-    /// The number of tasks that are off the CPU.
     pub(crate) fn len(&self) -> usize {
         self.by_tid.len()
     }

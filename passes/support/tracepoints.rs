@@ -88,7 +88,6 @@ impl<R: Role> Tracepoints<R> {
         self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
     }
 
-    /// True if the event with this number has a role.
     pub(crate) fn has(&self, event: usize) -> bool {
         self.0.get(event).is_some_and(Option::is_some)
     }
