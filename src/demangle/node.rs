@@ -2,7 +2,6 @@
 
 use crate::operators::{Literal, Operator};
 
-/// The number of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Id(u32);
 
@@ -171,7 +170,6 @@ pub(crate) enum Node<'n> {
     Global(Id),
 }
 
-/// The nodes of one name.
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'n> {
     nodes: Vec<Node<'n>>,

@@ -13,7 +13,6 @@ pub(crate) enum Literal {
     Cast,
 }
 
-/// An operator.
 #[derive(Debug)]
 pub(crate) struct Operator {
     /// Its two letters.
@@ -119,7 +118,6 @@ static OPERATORS: &[Operator] = &[
     operator(b"tw", "throw ", Operands::One),
 ];
 
-/// The operator with this code.
 pub(crate) fn find(code: &[u8]) -> Option<&'static Operator> {
     let at = OPERATORS.binary_search_by(|operator| operator.code[..].cmp(code)).ok()?;
     OPERATORS.get(at)

@@ -11,7 +11,6 @@ pub(crate) const DEEPEST: u32 = 256;
 pub(crate) const CV: [(u8, u8, &str); 3] =
     [(b'r', 1, " restrict"), (b'V', 2, " volatile"), (b'K', 4, " const")];
 
-/// Reads a whole symbol.
 pub(crate) fn parse(symbol: &str) -> Option<(Tree<'_>, Id)> {
     let mut parser = Parser {
         text: symbol,
@@ -31,7 +30,6 @@ pub(crate) fn parse(symbol: &str) -> Option<(Tree<'_>, Id)> {
     (parser.at == symbol.len()).then_some((parser.tree, root))
 }
 
-/// A symbol being parsed.
 pub(crate) struct Parser<'n> {
     text: &'n str,
     at: usize,

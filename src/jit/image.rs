@@ -408,7 +408,6 @@ struct Sink<'f> {
     from: u64,
     len: u64,
     hash: Sha1,
-    /// The first error.
     error: Option<io::Error>,
 }
 

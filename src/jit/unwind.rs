@@ -20,7 +20,6 @@ const DATAREL_SDATA4: u8 = 0x3b;
 /// An unsigned 4-byte value (`DW_EH_PE_udata4`).
 const UDATA4: u8 = 0x03;
 
-/// The unwind data of an image under construction.
 #[derive(Debug)]
 pub(crate) struct Unwind {
     endian: Endian,

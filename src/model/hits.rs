@@ -105,7 +105,6 @@ impl Mapped {
 /// The owners of mappings, and the forks.
 #[derive(Debug)]
 struct Processes {
-    /// For each mapping, its space and its DSO.
     owners: Vec<(Space, u32)>,
     /// Child and parent, sorted.
     forks: Vec<(Space, Space)>,
@@ -175,7 +174,6 @@ impl Chain {
 }
 
 impl Hits {
-    /// Starts without hits.
     fn new(spaces: Arc<AddressSpaces>, guests: Arc<Guests>, processes: Arc<Processes>) -> Hits {
         Hits {
             dsos: vec![false; spaces.dsos().len()],
@@ -330,7 +328,6 @@ fn mark(mappings: &mut Vec<bool>, mapping: usize) {
     mappings[mapping] = true;
 }
 
-/// The current sample.
 struct At<'r, 'a> {
     record: &'r Record<'a>,
     layouts: &'r Layouts,
@@ -360,7 +357,6 @@ mod tests {
         words.iter().flat_map(|&word| ENDIAN.bytes_u64(word)).collect()
     }
 
-    /// Two u32 as a word.
     fn pair(low: u32, high: u32) -> u64 {
         u64::from(high) << 32 | u64::from(low)
     }

@@ -61,7 +61,6 @@ struct Birth {
     parent: u32,
 }
 
-/// The end of a thread.
 #[derive(Debug)]
 struct Death {
     at: OrderKey,
@@ -70,7 +69,6 @@ struct Death {
     leader: bool,
 }
 
-/// A thread's new name.
 #[derive(Debug)]
 struct Naming {
     at: OrderKey,
@@ -84,7 +82,6 @@ enum Name {
     Given(usize),
     /// From FORK: the name of the parent thread at that time.
     Inherited(u32),
-    /// The thread has no name.
     Unknown,
 }
 

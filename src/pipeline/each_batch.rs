@@ -45,7 +45,7 @@ pub(crate) struct Reading {
     pub(crate) threads: usize,
     /// True to replace COMPRESSED records with their contents.
     pub(crate) open: bool,
-    /// The damage to go on after; data that cannot be decompressed is dropped and reported, or an error.
+    /// The tolerated damage. Data that cannot be decompressed is dropped and reported, or an error.
     pub(crate) damage: Damage,
 }
 

@@ -97,7 +97,6 @@ impl OutputNeeds {
     }
 }
 
-/// Builds the plan of one batch.
 #[derive(Debug)]
 pub(crate) struct Planner {
     plan: Plan,
@@ -138,7 +137,6 @@ impl Planner {
         self.needs.kinds() == Kinds::NONE
     }
 
-    /// Adds new bytes.
     fn made(&mut self, bytes: &[u8]) {
         let start = self.plan.arena.len();
         self.plan.arena.extend_from_slice(bytes);
@@ -150,7 +148,6 @@ impl Planner {
         }
     }
 
-    /// Announces that the next records may be in these bytes.
     pub(crate) fn borrow_source(&mut self, bytes: &Bytes) {
         if self.plan.held.last().is_none_or(|last| last.as_ptr() != bytes.as_ptr()) {
             self.plan.held.push(bytes.clone());

@@ -59,7 +59,7 @@ impl Report {
         self.lines.push((level, line.into()));
     }
 
-    /// Adds the report of a step. If nothing was read yet, what the step has read counts.
+    /// Adds the report of a step, and its `read` where there is none yet.
     pub fn include(&mut self, step: Report) {
         self.read.records = self.read.records.or(step.read.records);
         if self.read.bytes == 0 {

@@ -124,5 +124,4 @@ pub fn scan_two<R, E: From<Error>>(
     })
 }
 
-/// A batch, or the error in its place.
 type ReadBatch = perfx_format::Result<Batch>;

@@ -86,7 +86,6 @@ pub struct Cached {
     pub build_id: String,
 }
 
-/// Creates temporary files.
 struct Opener(TempFiles);
 
 impl Session {

@@ -38,7 +38,6 @@ impl<'a> Sink<'a> {
         Sink { inner, sharing, buffer: Vec::with_capacity(BUFFER), held: false, run: None, position: 0 }
     }
 
-    /// Bytes appended so far.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
@@ -54,7 +53,6 @@ impl<'a> Sink<'a> {
         self.held = true;
     }
 
-    /// True while everything is held back.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
@@ -65,7 +63,6 @@ impl<'a> Sink<'a> {
         self.position += zeros;
     }
 
-    /// Appends bytes.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.end_run()?;
         self.position += bytes.len() as u64;
@@ -92,7 +89,6 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Writes everything that was appended.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.end_run()?;
         self.write_buffer()

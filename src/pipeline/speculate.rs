@@ -58,7 +58,6 @@ type AnyResult = Box<dyn Any + Send>;
 /// Calls what a worker does with a batch, by the worker's number.
 type Step<'a> = &'a (dyn Fn(usize, perfx_format::Result<Batch>) -> AnyResult + Sync);
 
-/// Takes the results in file order.
 type Done<'a> = &'a mut dyn FnMut(AnyResult) -> Result<()>;
 
 fn each_erased(

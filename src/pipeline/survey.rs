@@ -7,7 +7,6 @@ use crate::each_batch::{Reading, each_batch};
 use crate::error::Result;
 use crate::stage::Surveying;
 
-/// Passes every record to the surveys that need it.
 pub(crate) fn survey(recording: &mut Recording, surveys: &mut [Surveying], reading: Reading) -> Result<()> {
     let wanted = surveys.iter().fold(Kinds::NONE, |all, survey| all.union(survey.kinds));
     let touched = |_: &[Surveying], batch: &Batch| batch.kinds.intersects(wanted);

@@ -36,7 +36,6 @@ pub fn zeros_before_data(len: u64) -> u64 {
     if len < WORTH_SHARING as u64 { 0 } else { PAGE as u64 - 1 }
 }
 
-/// Writes front, records and features, and tracks the new positions of records.
 pub(crate) struct Writer<'a> {
     sink: Sink<'a>,
     file: Option<&'a File>,

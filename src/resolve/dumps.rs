@@ -128,7 +128,7 @@ impl Places {
         self.first_of(candidates, path)
     }
 
-    /// The places that the user named: folders with the file, and what the roots have at its path.
+    /// The places named by the user: the file in the folders, and at its path below the roots.
     fn named(&self, path: &Path) -> Vec<Candidate> {
         let in_folders = self.folders.iter().map(|folder| {
             let place = folder.join(path.file_name().unwrap_or_default());
@@ -216,7 +216,6 @@ fn seen_by(proc: &Path, pid: u32, path: &Path) -> Option<Candidate> {
 }
 
 struct Refused {
-    /// True if the file exists.
     there: bool,
     what: String,
 }

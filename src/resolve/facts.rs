@@ -208,7 +208,6 @@ pub struct FactsSurvey {
     cgroups: HashMap<u64, Box<[u8]>>,
     ksymbols: HashMap<u32, u64>,
     modules: HashMap<u32, Option<u64>>,
-    /// The kernel of the host, and the end of its mapping.
     kernel: Option<(u32, u64)>,
     whole_cpus: bool,
     /// HEADER_BUILD_ID records.

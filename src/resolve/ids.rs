@@ -382,7 +382,6 @@ impl Correction {
         };
     }
 
-    /// Reports the replaced ids of the recording.
     fn report(corrections: &BTreeSet<Correction>, report: &mut Report) {
         if corrections.is_empty() {
             return;

@@ -464,7 +464,6 @@ impl Named {
     }
 }
 
-/// The source of the names of a DSO.
 enum NameSource<'n> {
     Image(Image, Option<Box<Inlined<'n>>>),
     /// A perf map, by address.

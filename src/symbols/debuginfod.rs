@@ -17,9 +17,7 @@ use build_id::BuildId;
 /// A kind of file that debuginfod has for a build-id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Artifact {
-    /// The program or library.
     Executable,
-    /// Its symbols and DWARF.
     DebugInfo,
 }
 
@@ -103,7 +101,6 @@ impl Debuginfod {
         Ok(Debuginfod { client: Some(client.ok_or_else(missing)?), ..Debuginfod::cache() })
     }
 
-    /// The file of a build-id, if found.
     pub(crate) fn find(&self, id: BuildId, artifact: Artifact) -> Option<PathBuf> {
         let in_cache = |cache: &PathBuf| {
             let mut files = id.spellings().map(|hex| cache.join(hex).join(artifact.name()));

@@ -9,7 +9,6 @@ use crate::{Symbol, Symbols};
 /// The read limit, bytes: ten times the size of any kernel's table.
 const MOST_READ: u64 = 256 << 20;
 
-/// The symbols of the running kernel.
 pub(crate) const RUNNING: &str = "/proc/kallsyms";
 
 /// The symbols of a module, or of the kernel itself. Empty if the kernel hides addresses (kptr_restrict).

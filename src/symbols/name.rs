@@ -82,7 +82,6 @@ impl Names {
         from..end.copied().unwrap_or(from)
     }
 
-    /// The bytes of a name.
     pub(crate) fn bytes(&self, Range { start, end }: &Range<u32>) -> &[u8] {
         self.table.get(*start as usize..*end as usize).unwrap_or_default()
     }

@@ -64,7 +64,6 @@ struct Slot {
     chooser: u64,
 }
 
-/// The bytes and the position of a table of stubs.
 struct Plt<'data> {
     at: u64,
     entry: usize,

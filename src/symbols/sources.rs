@@ -334,7 +334,6 @@ impl Sources {
         kernel_of(self.guest_kernel_files(id), Some(id), reference)
     }
 
-    /// Files that may be the kernel of a guest with this build-id.
     fn guest_kernel_files(&self, id: BuildId) -> impl Iterator<Item = PathBuf> {
         let given = self.kernel.iter().filter_map(|kernel| match kernel {
             KernelFile::Vmlinux(given) => Some(given.clone()),
@@ -520,7 +519,6 @@ impl Sources {
         stored.chain(found).chain(served)
     }
 
-    /// The candidate files for the object, by its path.
     fn found(&self, object: &Object, id: Option<BuildId>) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for PlaceSearch { finder, .. } in self.searches.iter().filter(|place| id.is_some() || place.by_name) {
@@ -567,7 +565,6 @@ impl Sources {
             .collect()
     }
 
-    /// The possible paths of a build-id's debug file.
     fn debug_files(&self, id: BuildId) -> Vec<PathBuf> {
         let mut files = self.cached(Some(id), &["debug"]);
         for hex in id.spellings() {
@@ -578,7 +575,6 @@ impl Sources {
         files
     }
 
-    /// The file that debuginfod has for a build-id.
     fn served(&self, id: Option<BuildId>, artifact: Artifact) -> Option<PathBuf> {
         self.debuginfod.as_ref()?.find(id?, artifact)
     }
@@ -743,7 +739,6 @@ impl Sources {
         Some(Image::Kernel { symbols, shift: 0 })
     }
 
-    /// The symbols of the running kernel or of a module of it.
     fn listed(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
         let answer = self.running(id)?.find(object);
         let symbols = || kallsyms::read(Path::new(kallsyms::RUNNING), module).ok();

@@ -85,7 +85,6 @@ pub struct Section<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The position of a section.
 #[derive(Clone, Debug)]
 struct SectionPlace {
     address: u64,
@@ -113,7 +112,6 @@ pub struct UnwindTables<B> {
     segments: Vec<Segment>,
 }
 
-/// A part of a file with its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Segment {
     offset: u64,
@@ -217,7 +215,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         self.build_id
     }
 
-    /// The architecture; `None` for all but those that can be unwound.
+    /// The architecture; `None` if its stacks cannot be unwound.
     pub fn arch(&self) -> Option<Arch> {
         self.arch
     }

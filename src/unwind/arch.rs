@@ -323,7 +323,6 @@ impl Registers {
         self.values.get(usize::from(number)).copied().filter(|_| is_known)
     }
 
-    /// Sets a register of the architecture.
     #[inline]
     pub(crate) fn set(&mut self, number: Number, value: u64) {
         self.values[usize::from(number)] = value;

@@ -89,7 +89,6 @@ impl Unresolved {
         matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong | Unresolved::Misfit)
     }
 
-    /// The report line for this number of call chains.
     fn line(self, count: u64, files: &BTreeSet<u32>) -> String {
         let chains = counted(count, "call chain", "call chains");
         let (one, many) = (
@@ -221,7 +220,6 @@ impl Convert {
 }
 
 impl Convert {
-    /// The user address space of a sample.
     fn space(&self, sample: &Sample<'_>, record: &Record<'_>, layouts: &Layouts) -> Option<Space> {
         let pid = sample.pid_tid.map(|(pid, _)| pid);
         let cpumode = if record.is_of_guest() { GUEST_USER } else { USER };
@@ -287,7 +285,6 @@ impl Convert {
         (self.chain.len() - before, unresolved)
     }
 
-    /// Converts a sample with a user stack.
     fn convert_stack(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse_known(&record, layout)?;
         let (frames, unresolved) = self.chain_by_stack(&sample, &record, layout, out.layouts());
@@ -348,7 +345,6 @@ impl Convert {
         }
     }
 
-    /// Completes the call chain of a sample by its link register.
     fn insert_caller(&mut self, record: Record<'_>, layout: &Layout, out: &mut Emit<'_>) -> Result<()> {
         let sample = Sample::parse_known(&record, layout)?;
         let leaves_out = matches!(self.kept, Kept::Nothing { .. })

@@ -17,7 +17,6 @@ use symbols::{FileIdentity, MOST_READ, Sources, UnwindTables};
 use crate::arch::Architectures;
 use crate::rules::Rules;
 
-/// The unwind tables of each DSO.
 pub(crate) struct Images {
     pub(crate) archs: Architectures,
     endian: Endian,
@@ -67,12 +66,10 @@ impl Images {
         Images { archs, endian, spaces, files, ids, options, sources, made, loaded, read }
     }
 
-    /// The code of a mapping.
     pub(crate) fn get(&self, hit: Hit) -> &Loaded {
         self.loaded[hit.dso as usize].get_or_init(|| self.load(hit.dso as usize))
     }
 
-    /// The offset in the file of an address in a mapping.
     pub(crate) fn offset(&self, hit: Hit, address: u64) -> u64 {
         self.files.offset(hit, address)
     }

@@ -190,7 +190,6 @@ impl Complex {
 /// Buffers of a thread that reads tables, kept to reuse their memory.
 pub(crate) type Context = UnwindContext<usize>;
 
-/// The call frame information of a file.
 #[derive(Debug)]
 pub(crate) struct Rules {
     tables: UnwindTables<Bytes>,

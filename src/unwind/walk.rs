@@ -17,7 +17,6 @@ const MOST_FRAMES: usize = 1024;
 pub(crate) struct Stack<'a> {
     /// The stack pointer.
     pub(crate) start: u64,
-    /// The copied bytes.
     pub(crate) bytes: &'a [u8],
     /// The stack is larger than the copy.
     pub(crate) is_cut: bool,
@@ -47,7 +46,6 @@ impl Stack<'_> {
     }
 }
 
-/// The reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Outermost,
@@ -85,7 +83,6 @@ impl Shared {
     }
 }
 
-/// Walks the stacks of a batch.
 pub(crate) struct Walker {
     pub(crate) shared: Arc<Shared>,
     found: WalkCaches,
@@ -301,7 +298,6 @@ fn caller(
     }
 }
 
-/// Restores a register of the caller.
 #[inline]
 fn restore(
     cfa: u64,

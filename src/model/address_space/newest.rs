@@ -7,7 +7,6 @@
 
 use super::map::{Map, NONE};
 
-/// The segment tree.
 #[derive(Debug)]
 pub(super) struct Newest {
     /// The starts and ends of mappings, ascending.

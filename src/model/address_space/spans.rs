@@ -133,7 +133,6 @@ impl AddressSpaces {
         Some(*self.first.get(at)? as usize..*self.first.get(at + 1)? as usize)
     }
 
-    /// The index of a space's span at a time.
     fn span_at(&self, key: Key, at: OrderKey) -> Option<u32> {
         let range = self.spans_of(key)?;
         let after = self.spans[range.clone()].partition_point(|span| span.start <= at);
@@ -310,7 +309,6 @@ mod tests {
         std::mem::size_of_val(of)
     }
 
-    /// Memory in use, bytes.
     fn bytes(spaces: &AddressSpaces) -> usize {
         let AddressSpaces { keys, first, spans, maps, slots, mapping_at, until, large, .. } = spaces;
         let large: usize = large.iter().map(|(_, newest)| 8 + newest.bytes()).sum();

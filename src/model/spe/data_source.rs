@@ -29,7 +29,6 @@ const KNOWN: &[(Encoding, u64, &[u64])] = &[
 ];
 
 impl Encoding {
-    /// The encoding of the CPU with this main id register.
     fn of(midr: u64) -> Option<Encoding> {
         let (implementer, part) = (midr >> 24 & 0xff, midr >> 4 & 0xfff);
         let known = KNOWN.iter().find(|(_, by, parts)| *by == implementer && parts.contains(&part));
@@ -122,7 +121,6 @@ fn stored(happened: u64) -> u64 {
     CACHES.iter().rev().find_map(reached).unwrap_or(0)
 }
 
-/// The fields of a data source.
 const LEVEL: u64 = ((1 << 14) - 1) << 5;
 const SNOOP: u64 = 31 << 19;
 

@@ -157,7 +157,6 @@ impl SpeRecords {
         self.counts
     }
 
-    /// Queues the next record of a buffer.
     fn advance(&mut self, number: usize) {
         let buffer = &mut self.buffers[number];
         self.waiting[number] = buffer.next(&self.stored, &mut self.counts);

@@ -75,14 +75,12 @@ const FUNCTION: u8 = 0x2e;
 const INLINED: u8 = 0x1d;
 
 impl Dwarf4 {
-    /// Adds the next abbreviation of the only table.
     fn abbreviation(&mut self, code: u8, tag: u8, has_children: bool, attributes: &[[u8; 2]]) {
         self.abbrev.extend([code, tag, u8::from(has_children)]);
         attributes.iter().for_each(|attribute| self.abbrev.extend(attribute));
         self.abbrev.extend([0, 0]);
     }
 
-    /// Adds a unit with the code at these addresses.
     fn unit(&mut self, start: u64, size: u64, entries: &[u8]) {
         let body = [&[1][..], &start.to_le_bytes(), &size.to_le_bytes(), &[0; 4], entries].concat();
         self.info.extend((body.len() as u32 + 7).to_le_bytes());
@@ -102,7 +100,6 @@ impl Dwarf4 {
         self.line.extend([&[4, 0][..], &(header.len() as u32).to_le_bytes(), &header, &program].concat());
     }
 
-    /// The sections of an ELF file.
     pub(crate) fn sections(&self) -> [(&'static str, Vec<u8>); 4] {
         [
             (".debug_abbrev", [&self.abbrev[..], &[0]].concat()),
