@@ -24,32 +24,32 @@ use symbols::{Arch, Content, DwarfFiles, DwarfPlaces, Inlined};
 use crate::folded::Count;
 use crate::stacks::Stacks;
 
-/// The longest function that is listed, bytes of code.
+/// The longest function that is listed, in bytes of code.
 const MOST_CODE: u64 = 64 << 10;
 
-/// The most that is read of all source files, bytes.
+/// The limit of bytes read of all source files.
 const MOST_SOURCE: u64 = 64 << 20;
 
-/// The longest path of a source file that is shown, bytes: PATH_MAX. DWARF can give each instruction a longer one.
+/// The longest path of a source file shown, bytes: PATH_MAX. DWARF can give each instruction a longer one.
 const LONGEST_PATH: usize = 4096;
 
-/// The longest source line that is shown, characters.
+/// The longest source line shown, characters.
 const LONGEST_LINE: usize = 200;
 
-/// The most lines of source that are shown of a function.
+/// The maximum number of source lines of a function.
 const MOST_LINES: usize = 5000;
 
 /// The lines shown before and after each line that has code.
 const AROUND: u32 = 3;
 
-/// DWARF can name any file of this machine, and a page may be sent to others. Only what is called like a source file is
-/// read, in the folder of the compiler or below the roots of the user, and never through a link.
+/// DWARF can name any file of this machine, and a page may be sent to others. Only files with the extension
+/// of source code are read, in the compiler's folder or below the user's roots, and never through a link.
 const EXTENSIONS: [&str; 24] = [
     "S", "ads", "adb", "asm", "c", "c++", "cc", "cpp", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp", "hxx",
     "inc", "inl", "ipp", "nim", "rs", "s", "zig",
 ];
 
-/// The code of a function.
+/// A function's code.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Code {
     /// Its name.
@@ -58,9 +58,9 @@ pub struct Code {
     pub file: String,
     /// Its instructions: address in the file, hexadecimal; text; number in `lines`.
     pub instructions: Vec<(String, String, Option<u32>)>,
-    /// The lines of its source and, before and after them, some more: by file and number.
+    /// Its source lines with some lines around them, by file and number.
     pub lines: Vec<SourceLine>,
-    /// Why there are no instructions.
+    /// The reason why there are no instructions.
     pub lack: Option<String>,
 }
 
@@ -82,11 +82,11 @@ pub struct Annotated {
     pub functions: Vec<Code>,
     /// The source files whose text is here, as the compiler wrote their paths.
     pub sources: BTreeSet<String>,
-    /// Those that were not read because they are outside the folder in which the compiler ran.
+    /// Source files that were not read because they are outside the folder in which the compiler ran.
     pub outside: BTreeSet<String>,
-    /// Those that were not read because they are symbolic links.
+    /// Source files that were not read because they are symbolic links.
     pub links: BTreeSet<String>,
-    /// For each stack that ends in code here, the number of its instruction: those of all functions are numbered through.
+    /// For each stack that ends in code here, the number of its instruction, counted through all functions.
     spots: HashMap<u32, u64, RandomState>,
 }
 
@@ -97,11 +97,11 @@ impl Annotated {
     }
 }
 
-/// A function: its DSO, and the addresses of its code: in a file virtual ones, in a kernel the recorded ones.
+/// A function: its DSO and the range of its addresses, virtual ones of a file or recorded ones of a kernel.
 type Place = (u32, u64, u64);
 
-/// Lists the `most` functions with the most weight in samples of `event`. `kcore` is a copy of the kernel's memory that
-/// belongs to the recording.
+/// Lists the `most` functions with the largest weight in samples of `event`. `kcore` is a copy of the
+/// kernel's memory that belongs to the recording.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub fn annotate(
     Ok(annotated)
 }
 
-/// The functions with the most weight, with their frames; then the kernel, if its functions have no names.
+/// The functions with the largest weight, with their frames; then the kernel, if its functions have no names.
 fn heaviest(
     sums: &BTreeMap<u32, BTreeMap<Frame, u64>>,
     most: usize,
@@ -169,14 +169,14 @@ fn heaviest(
     all.into_iter().map(|(_, place, frames)| (place, frames)).chain(nameless).collect()
 }
 
-/// A listed function, and the instructions that frames are in, by number.
+/// A listed function, and the frames in it with the numbers of their instructions.
 struct Listed {
     code: Code,
     hits: Vec<(Frame, u64)>,
 }
 
-/// Lists functions, DSO by DSO, so that the symbols and the DWARF of each are read once; also the source files that were
-/// left out.
+/// Lists functions by DSO, so that symbols and DWARF of each are read once; also returns omitted source
+/// files.
 fn list(
     chosen: Vec<(Place, Vec<Frame>)>,
     search: Search<'_>,
@@ -217,13 +217,13 @@ fn list(
 /// The source file and line of an offset, as in [`Frame`].
 type LineOf<'p> = Box<dyn Fn(u64) -> Option<(String, u32)> + 'p>;
 
-/// What is known of the code of a function.
+/// The code of a function.
 struct Span<'p> {
     /// The offset of its start, as in [`Frame`].
     offset: u64,
-    /// The address of its start that is shown.
+    /// The address of its start as shown.
     start: u64,
-    /// Its bytes, or why there are none.
+    /// Its bytes, or the reason why there are none.
     bytes: Result<Vec<u8>, String>,
     line: LineOf<'p>,
     /// The folder in which the compiler ran.
@@ -255,9 +255,7 @@ const OTHER_MACHINE: &str = "only x86-64 code can be listed";
 /// The code of the recorded kernel and its modules.
 struct Kernel<'s> {
     images: &'s Images<'s>,
-    /// As it was in memory.
     memory: Option<KernelText>,
-    /// That of its file, which can have source lines.
     file: Option<KernelText>,
     is_other_machine: bool,
 }
@@ -289,14 +287,14 @@ impl<'s> Kernel<'s> {
         kernel.memory = kcore.and_then(KernelText::of_copy);
         if let Some(reference) = &facts.reference {
             kernel.file = KernelText::of_file(&sources, reference.kernel, reference);
-            // Without a build-id, another kernel of the same release could be taken for the recorded one.
+            // Without a build-id, this could be another kernel of the same release.
             let running = |id| KernelText::of_running(&sources, id, reference, &mapped);
             kernel.memory = kernel.memory.or_else(|| reference.kernel.and_then(running));
         }
         kernel
     }
 
-    /// The source lines of its file, and what is added to an address to get that in the file; wraps.
+    /// The source lines of the kernel's file, and the wrapping difference of recorded and file addresses.
     fn lines<'f>(&self, files: &'f DwarfFiles) -> Option<(Inlined<'f>, u64)> {
         let file = self.file.as_ref().filter(|file| file.has_dwarf)?;
         let places = DwarfPlaces { file: file.path.clone(), common: None };
@@ -333,7 +331,7 @@ impl<'s> Kernel<'s> {
         Some(Span { offset: range.start, start: range.start, bytes, line: Box::new(line), folder })
     }
 
-    /// Which file with code was not found, and what would find it.
+    /// The file with code that was not found, and how to provide it.
     fn missing(&self, dso: u32, object: &Object) -> String {
         let id = self.images.id(dso);
         let build_id = id.map_or_else(String::new, |id| format!(" with build-id {id}"));
@@ -341,7 +339,6 @@ impl<'s> Kernel<'s> {
     }
 }
 
-/// Lists a function.
 fn function(
     place: &NamedPlace<'_>,
     Span { offset, start, bytes, line, folder }: Span<'_>,
@@ -371,7 +368,7 @@ fn function(
         });
         code.instructions.push((format!("{at:x}"), text.clone(), line.map(|line| line as u32)));
     }
-    // An address within an instruction can't be of a sample of this code.
+    // An address within an instruction belongs to no sample of this code.
     let hit = |frame: &Frame| {
         let at = start.checked_add(frame.at.checked_sub(offset)?)?;
         Some((*frame, listed.binary_search_by_key(&at, |&(at, ..)| at).ok()? as u64))
@@ -379,7 +376,7 @@ fn function(
     Some(Listed { code, hits: frames.iter().filter_map(hit).collect() })
 }
 
-/// So many bytes of a file from an offset on, as far as they are there.
+/// Up to `size` bytes of a file from an offset on.
 fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
     let size = size.min(MOST_CODE) as usize;
     match content {
@@ -397,17 +394,16 @@ fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
     }
 }
 
-/// A source file as code names it: the folder of the compiler, and the path.
+/// A source file as named by the debug information: the folder of the compiler, and the path.
 type NamedSource = (Option<PathBuf>, Rc<str>);
 
 /// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
-    /// The paths of lines, each once.
     names: HashSet<Rc<str>>,
     /// The lines of the files that were searched for.
     read: HashMap<NamedSource, Option<Vec<String>>>,
-    /// The bytes that may still be read.
+    /// Limit of bytes that may still be read.
     left: u64,
     /// As in [`Annotated`].
     outside: BTreeSet<String>,
@@ -440,7 +436,7 @@ impl<'s> SourceFiles<'s> {
         Some((file, number))
     }
 
-    /// These lines and those around them, by file and number, of code that was compiled in this folder.
+    /// These lines and those around them, by file and number, of code compiled in this folder.
     fn around<'l>(
         &mut self,
         lines: impl Iterator<Item = &'l (Rc<str>, u32)>,
@@ -455,7 +451,7 @@ impl<'s> SourceFiles<'s> {
         }
         let line = |(file, number): (&Rc<str>, u32)| {
             let text = self.lines(file, folder).and_then(|lines| lines.get(number as usize - 1)).cloned();
-            // Without the file, only lines with code are worth a row.
+            // Without the file's text, only lines with code are listed.
             (text.is_some() || exact.contains(&(file, number))).then(|| SourceLine {
                 file: file.to_string(),
                 number,
@@ -482,7 +478,7 @@ impl<'s> SourceFiles<'s> {
         let mut places: Vec<PathBuf> = below_roots.collect();
         if path.is_absolute() && !ids.is_foreign() {
             let place = build_id::resolve_folder(Path::new("/"), path).ok()?;
-            // A relative folder would be one of where perfx runs, and `/` has everything.
+            // A relative folder would start where perfx runs, and `/` contains everything.
             let folder = folder.filter(|folder| folder.is_absolute());
             let folder = folder.and_then(|folder| folder.canonicalize().ok());
             let folder = folder.filter(|folder| folder.parent().is_some());
@@ -505,7 +501,7 @@ impl<'s> SourceFiles<'s> {
     }
 }
 
-/// The lines of a text file, each with at most [`LONGEST_LINE`] characters, as far as `left` bytes go.
+/// The lines of a text file, each with at most [`LONGEST_LINE`] characters, within `left` bytes.
 fn source_lines(path: &Path, left: &mut u64) -> Option<Vec<String>> {
     let (file, _): (File, _) = build_id::open_unlinked(path).ok()?;
     let mut bytes = Vec::new();

@@ -1,5 +1,5 @@
-//! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a profile of
-//! each that has a build-id and whose file is found.
+//! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a
+//! profile of each whose build-id and file are known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct BranchFiles {
     counts: BranchCounts,
 }
 
-/// What identifies a file in all recordings.
+/// The identity of a file in all recordings.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Key {
     Id(BuildId),
@@ -102,13 +102,13 @@ impl BranchFiles {
         Ok(true)
     }
 
-    /// What was read.
+    /// The counts of what was read.
     pub fn counts(&self) -> BranchCounts {
         self.counts
     }
 
-    /// Makes the profiles. The files are searched for in the places of `ids`, and read one after the other. Files
-    /// without a build-id and those that are not found are left out and reported.
+    /// Makes the profiles. Files are searched for in the places of `ids`, and read one after the other. Files
+    /// without a build-id or that are not found are left out and reported.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl BranchFiles {
                 report.say(Level::Loss, format!("{what}, as no file with build-id {id} was found; {advice}"));
                 continue;
             };
-            // The recording may have zeros at the end of it.
+            // The recorded build-id may end with zeros.
             let id = elf.build_id.unwrap_or(id);
             let program = Program::new(path, elf);
             let mut profile = branches.at_addresses(&program);
@@ -172,10 +172,10 @@ fn key_of(dso: &Dso, flags: u32, facts: &Facts, with_kernel: bool) -> Option<Key
     })
 }
 
-/// The most bytes of a name in the name of a file, which has at most 255: the build-id takes up to 40.
+/// The limit of bytes of a name within a file name, which has at most 255; the build-id takes up to 40.
 const MOST_NAME: usize = 200;
 
-/// The first of the names without their folders, with nothing in it that means something in a path or to a terminal.
+/// The first of the names, without folders and without characters special in a path or to a terminal.
 fn name_of<'n>(names: impl Iterator<Item = &'n Box<[u8]>>) -> String {
     let name = names.map(|name| name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()).min();
     let mut plain = String::new();

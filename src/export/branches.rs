@@ -1,10 +1,10 @@
 //! Collects the branch stacks (`perf record -b`) of a program, and prints them for compilers.
 //!
-//! [`BranchProfile::sums`] is for `perf2bolt -pa` and `create_llvm_prof --profiler=text`, [`BranchProfile::profgen`] for
-//! `llvm-profgen --perfscript`. A branch stack holds the last branches, newest first. Between the target of a branch and
-//! the source of the next newer one, code ran straight on. Addresses are those of the program's file, so processes and
-//! recordings add up. As perf2bolt does, the sums leave out branches from and to the kernel (interrupts); for
-//! llvm-profgen, the kernel is a place outside of the program.
+//! [`BranchProfile::sums`] is for `perf2bolt -pa` and `create_llvm_prof --profiler=text`,
+//! [`BranchProfile::profgen`] for `llvm-profgen --perfscript`. A branch stack holds the last branches, newest
+//! first. Between the target of a branch and the source of the next newer one, code ran straight on.
+//! Addresses are those of the program's file, so processes and recordings add up. As in perf2bolt, the sums
+//! leave out branches from and to the kernel (interrupts); for llvm-profgen, the kernel is outside.
 //!
 //! Formats: llvm-project, bolt/include/bolt/Profile/DataAggregator.h (pre-aggregated profile) and
 //! llvm/tools/llvm-profgen/PerfReader.h; google/autofdo, sample_reader.cc (TextSampleReaderWriter), and AOSP,
@@ -63,7 +63,6 @@ impl Program {
         &self.path
     }
 
-    /// Its code.
     fn code(&self) -> io::Result<Code> {
         let bytes = Bytes::map(&build_id::open(&self.path)?.0).map_err(io::Error::other)?;
         let module = self.elf.is_relocatable.then(|| relocated_branches(&self.path));
@@ -77,10 +76,10 @@ impl Program {
         start(one).is_some_and(|one| Some(one) == start(other))
     }
 
-    /// Whether each DSO of a recording is this program, and the ids of those of its name that are not.
+    /// For each DSO of a recording, whether it is this program; and the ids of others of the same name.
     ///
-    /// The kernel and its modules are some if `with_kernel` is set. A kernel without a build-id is any file that begins with
-    /// `vmlinux`.
+    /// With `with_kernel`, the kernel and its modules count, too. A kernel without a build-id matches any
+    /// file whose name begins with `vmlinux`.
     fn among<'d>(
         &self,
         dsos: impl Iterator<Item = &'d Dso>,
@@ -92,7 +91,7 @@ impl Program {
         let is_own = dsos.map(|dso| {
             let name = Path::new(OsStr::from_bytes(dso_name(dso))).file_name().unwrap_or_default();
             if dso.machine != Machine::Host {
-                // Files of guests are known by build-id alone, and branches of guests by traces alone.
+                // Files of guests are recognised by build-id only, and only traces have their branches.
                 return with_kernel
                     && !dso.kernel
                     && ids.get(dso).is_some_and(|id| self.elf.build_id == Some(id));
@@ -114,17 +113,17 @@ impl Program {
     }
 }
 
-/// The formats in which each branch stands once, with its count.
+/// The formats that contain each branch once, with its count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SumFormat {
-    /// The text form of create_llvm_prof, which simpleperf writes, too.
+    /// The text form of create_llvm_prof, which simpleperf also writes.
     Autofdo,
     /// The pre-aggregated profile of perf2bolt.
     Bolt,
 }
 
 impl SumFormat {
-    /// What the names of its files end in.
+    /// The extension of its files.
     pub(crate) fn extension(self) -> &'static str {
         match self {
             SumFormat::Autofdo => "autofdo",
@@ -133,14 +132,14 @@ impl SumFormat {
     }
 }
 
-/// The longest range of code that create_llvm_prof and simpleperf believe to have run without a branch, bytes.
+/// The longest range of code without a branch that create_llvm_prof and simpleperf accept, bytes.
 const LONGEST_RANGE: u64 = 1 << 20;
 
-/// An address in the program, or an offset in its file while that is not read; `None`: elsewhere.
+/// An address in the program, or an offset in its file until that is read; `None` is elsewhere.
 type Place = Option<u64>;
 
-/// A branch, and where the code behind its target ran to: the source of the next branch, if that is in the program,
-/// too.
+/// A branch, and the end of the straight-line code after its target: the source of the next branch, if that
+/// is in the program, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Trace {
     from: Place,
@@ -148,14 +147,14 @@ struct Trace {
     end: Place,
 }
 
-/// How often a branch was taken, and how often it was mispredicted.
+/// How often a branch was taken and mispredicted.
 #[derive(Clone, Copy, Default, Debug)]
 struct Taken {
     count: u64,
     mispredicted: u64,
 }
 
-/// What a sample says of the code that ran.
+/// The code that ran according to a sample.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Stack {
     /// The call chain, innermost first; empty if the event records none.
@@ -168,10 +167,10 @@ struct Stack {
 #[derive(Clone, Default, Debug)]
 pub struct BranchProfile {
     traces: HashMap<Trace, Taken, RandomState>,
-    /// Code that ran straight on, where a hardware trace does not tell how execution came there.
+    /// Straight-line code whose preceding branch the hardware trace does not contain.
     runs: HashMap<(u64, u64), u64, RandomState>,
     stacks: HashMap<Stack, u64, RandomState>,
-    /// If CoreSight traced it: then the text for create_llvm_prof is that of simpleperf.
+    /// Set if CoreSight traced the program: the text for create_llvm_prof is then that of simpleperf.
     atoms: Option<Atoms>,
     /// The name of the program in the first recording with a hardware trace of it.
     pub(crate) recorded: Option<Box<[u8]>>,
@@ -179,7 +178,7 @@ pub struct BranchProfile {
     counts: BranchCounts,
 }
 
-/// What was read.
+/// The counts of what was read.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct BranchCounts {
     /// Samples with branches.
@@ -210,14 +209,14 @@ impl BranchProfile {
         BranchProfile { keeps_stacks, ..BranchProfile::default() }
     }
 
-    /// Adds the samples of a recording that `filter` selects; if that is empty, all. If no event records branches, adds
-    /// those of a hardware trace (Intel PT, CoreSight), whose code is searched for in the places of `ids`. Returns false if the
-    /// recording has neither.
+    /// Adds the samples of a recording that `filter` selects; if that is empty, all. If no event records
+    /// branches, adds those of a hardware trace (Intel PT, CoreSight), whose code is searched for in the
+    /// places of `ids`. Returns false if the recording has neither.
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, its samples lack what they are selected by, or its trace cannot be
-    /// decoded.
+    /// The recording cannot be read or decompressed, its samples lack a field to select by, or decoding
+    /// fails.
     pub fn add(
         &mut self,
         recording: &mut Recording,
@@ -276,7 +275,7 @@ impl BranchProfile {
         Ok(true)
     }
 
-    /// Adds what the branch lists of simpleperf in a file with these bytes say of the program.
+    /// Adds the branches of the program in the branch lists of a simpleperf file with these bytes.
     ///
     /// # Errors
     ///
@@ -299,7 +298,7 @@ impl BranchProfile {
         })
     }
 
-    /// Adds what a branch list says: runs with the branches to them, and how often.
+    /// Adds runs of a branch list with the branches to them, `count` times.
     fn take_list(&mut self, runs: Vec<ListedRun>, count: u64) {
         self.atoms = self.atoms.or(Some(Atoms { waits: false }));
         for (from, to, end) in runs {
@@ -309,7 +308,7 @@ impl BranchProfile {
         }
     }
 
-    /// The name of the program in a recording.
+    /// Sets the name of the program in a recording, unless it is known.
     fn named(&mut self, name: &[u8]) {
         self.recorded.get_or_insert_with(|| name.into());
     }
@@ -323,12 +322,12 @@ impl BranchProfile {
         }
     }
 
-    /// What was read.
+    /// The counts of what was read.
     pub fn counts(&self) -> BranchCounts {
         self.counts
     }
 
-    /// The number of distinct branches with what ran behind them.
+    /// The number of distinct branches with the code after them.
     pub fn len(&self) -> usize {
         self.traces.len()
     }
@@ -338,12 +337,12 @@ impl BranchProfile {
         self.traces.is_empty()
     }
 
-    /// How many branches are in the program.
+    /// The number of branches in the program.
     pub(crate) fn branches(&self) -> u64 {
         self.traces.values().map(|taken| taken.count).sum()
     }
 
-    /// The profile with the addresses of the program in place of the offsets in its file.
+    /// The profile with addresses of the program in place of file offsets.
     pub(crate) fn at_addresses(&self, program: &Program) -> BranchProfile {
         let address = |place: Place| program.elf.address_of(place?);
         let mut moved = BranchProfile { atoms: self.atoms, ..BranchProfile::default() };
@@ -362,17 +361,17 @@ impl BranchProfile {
         moved
     }
 
-    /// Adds code that ran straight on.
+    /// Adds straight-line code.
     fn run(&mut self, start: u64, end: u64, count: u64) {
         let sum = self.runs.entry((start, end)).or_default();
         *sum = sum.saturating_add(count);
     }
 
-    /// Adds a branch that a hardware trace tells of, and the code behind its target; or only that code. Nothing is added
+    /// Adds a branch of a hardware trace with the code after its target, or only that code. Nothing is added
     /// if no place is in the program.
     ///
-    /// As a stack, the code that ran straight on ends with a branch that leaves the program: llvm-profgen counts its code,
-    /// but not that branch, which is the first of another stack.
+    /// As a stack, straight-line code ends with a branch that leaves the program: llvm-profgen counts the
+    /// code, but not that branch, which is the first of another stack.
     pub(crate) fn add_traced(&mut self, from: Option<Place>, to: Place, end: Place, count: u64) {
         let end = end.filter(|_| to.is_some());
         let is_inside = from.flatten().or(to).is_some();
@@ -409,8 +408,8 @@ impl BranchProfile {
         }
     }
 
-    /// Writes the branches in this format. Returns how often code was left out that ran straight on, as the source of
-    /// the next branch cannot be right.
+    /// Writes the branches in this format. Returns how often straight-line code was left out because the
+    /// source of the next branch cannot be right.
     ///
     /// # Errors
     ///
@@ -428,7 +427,7 @@ impl BranchProfile {
         }
     }
 
-    /// What ran: the branch to it, what ran straight on behind it, and how often.
+    /// All runs of code: the branch to each, the straight-line code after it, and the count.
     fn traced_runs(&self) -> impl Iterator<Item = (Place, Option<(u64, Place)>, u64)> {
         let traces = self.traces.iter();
         let traces =
@@ -437,17 +436,17 @@ impl BranchProfile {
         traces.chain(runs)
     }
 
-    /// The name of the program in the recordings, or else that of its file.
+    /// The name of the program in the recordings, or else in its path.
     fn recorded_name(&self, program: &Program) -> Vec<u8> {
         let own = || program.path.as_os_str().as_bytes();
         self.recorded.as_deref().unwrap_or_else(own).to_vec()
     }
 
-    /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of ranges of code that ran straight
-    /// on, `START-END:COUNT` for each, the number of single addresses (0), the number of branches, and
-    /// `FROM->TO:COUNT` for each. END is the address of the branch that ends the range. Addresses count from that of
-    /// the first segment: in most files these are the offsets in the file, but not in those that lld links. Branches
-    /// from and to other files are left out, as there is no way to write them.
+    /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of straight-line ranges,
+    /// `START-END:COUNT` for each, the number of single addresses (0), the number of branches, and
+    /// `FROM->TO:COUNT` for each. END is the address of the branch that ends the range. Addresses are
+    /// relative to the first segment's: in most files, but not in those that lld links, they are file
+    /// offsets. Branches from and to other files cannot be written and are left out.
     fn autofdo(&self, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
         let first = program.elf.first_address();
         let offset = |place: Place| place?.checked_sub(first);
@@ -488,9 +487,9 @@ impl BranchProfile {
         Ok(left_out)
     }
 
-    /// Writes the pre-aggregated profile of `perf2bolt -pa`: `B FROM TO COUNT MISPREDICTED` for branches, then
-    /// `F START END COUNT` for code that ran straight on; `f`, if the branch to it came from another function. `X:0`
-    /// is outside of the program.
+    /// Writes the pre-aggregated profile of `perf2bolt -pa`: `B FROM TO COUNT MISPREDICTED` for branches,
+    /// then `F START END COUNT` for straight-line code, or `f` if the branch to it came from another
+    /// function. `X:0` is outside of the program.
     fn bolt(&self, program: &Program, out: &mut dyn Write) -> io::Result<()> {
         let mut branches: BTreeMap<(Place, Place), Taken> = BTreeMap::new();
         let mut runs: BTreeMap<(u64, u64, bool), u64> = BTreeMap::new();
@@ -516,8 +515,8 @@ impl BranchProfile {
         out.flush()
     }
 
-    /// Writes what `perf script -F ip,brstack --show-mmap-events` shows of the program, each distinct stack once with
-    /// its count, with its call chain if there is one. The program is mapped at the addresses of its file.
+    /// Writes the output of `perf script -F ip,brstack --show-mmap-events` for the program: each distinct
+    /// stack once, with its count and any call chain. The program is mapped at the addresses of its file.
     ///
     /// # Errors
     ///
@@ -550,7 +549,7 @@ impl BranchProfile {
     }
 }
 
-/// Learns what the records of a recording mean, and whether an event of it records all branches that were taken.
+/// Surveys a recording; also returns whether one of its events records all taken branches.
 ///
 /// # Errors
 ///
@@ -566,8 +565,7 @@ fn any_records(events: &[Event], stacks: BranchStacks) -> bool {
     events.iter().any(|event| Layout::new(event.attr()).branch_stacks() == stacks)
 }
 
-/// The reason why a recording without a hardware trace says nothing of the branches that were taken, and what to record
-/// instead.
+/// The reason why a recording without a hardware trace has no taken branches, and what to record instead.
 pub fn why_no_branches(recording: &Recording) -> &'static str {
     let events = recording.all_events();
     if any_records(&events, BranchStacks::Calls) {
@@ -584,7 +582,7 @@ pub(crate) struct Files<'f> {
     pub(crate) facts: &'f Facts,
     /// For each DSO, the number of its file, if its branches are wanted.
     pub(crate) owners: &'f [Option<u32>],
-    /// Of the only file, to collect addresses in place of offsets.
+    /// The only file, to collect addresses in place of offsets.
     pub(crate) elf: Option<&'f ElfFile>,
     pub(crate) keeps_stacks: bool,
 }
@@ -592,7 +590,6 @@ pub(crate) struct Files<'f> {
 /// The branches of a recording or a part of it.
 #[derive(Default)]
 pub(crate) struct Collected {
-    /// By the numbers of the files.
     pub(crate) profiles: HashMap<u32, BranchProfile>,
     pub(crate) counts: BranchCounts,
 }
@@ -626,7 +623,7 @@ impl Files<'_> {
 }
 
 impl Files<'_> {
-    /// Adds up what a hardware trace says of the files.
+    /// Adds up the branches of a hardware trace in the files.
     pub(crate) fn count(&self, ran: &Ran) -> Collected {
         let mut all = Collected::default();
         all.counts.traced = 1;
@@ -646,7 +643,8 @@ impl Files<'_> {
                 all.counts.kernel += if kernel { count } else { 0 };
                 all.counts.outside += if outside { count } else { 0 };
             }
-            // Branches into and out of the kernel are left out, as those of samples are; the code behind them ran.
+            // Branches into and out of the kernel are left out, as those of samples are; code after them
+            // counts.
             let from = from.filter(|from| is_to_kernel == is_of_kernel(from)).map(place);
             let (to, end) = (place(to), end.and_then(place));
             let mut owners: Vec<u32> =
@@ -758,7 +756,7 @@ impl Worker<'_> {
     }
 }
 
-/// Adds to the report what was read; `program` names what is not outside.
+/// Reports what was read; `program` names what is not outside.
 pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
     let BranchCounts { samples, traced, branches, outside, kernel } = counts;
     let all = counted(branches, "branch", "branches");
@@ -775,7 +773,7 @@ pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
     report.say(if samples == 0 && traced == 0 { Level::Warning } else { Level::Info }, line);
 }
 
-/// Reports how often code was left out that cannot have run straight on; see [`BranchProfile::sums`].
+/// Reports how often straight-line code was left out; see [`BranchProfile::sums`].
 pub fn say_runs(left_out: u64, program: &Path, report: &mut Report) {
     if left_out > 0 {
         let runs = counted(left_out, "range", "ranges");

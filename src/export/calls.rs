@@ -1,8 +1,8 @@
-//! Makes stacks of the calls and returns that a hardware trace tells: one for each change of the running function, which
-//! lasts until the next change of its thread.
+//! Makes stacks of the calls and returns in a hardware trace: one for each change of the running function,
+//! which lasts until the next change in its thread.
 //!
-//! `perfx_passes::Itrace::calls` decodes a trace into samples of branches. All threads read these; then one follows them
-//! in the order of time, so that each costs the same, however deep the stack is.
+//! `perfx_passes::Itrace::calls` decodes a trace into samples of branches. All threads read these; then one
+//! follows them in order of time, at the same cost for each, however deep the stack is.
 
 mod branch;
 mod follow;
@@ -26,7 +26,7 @@ use self::read::Reader;
 use crate::chains::Resolver;
 use crate::stacks::{Grouping, Stacks};
 
-/// What is selected of the calls.
+/// The selection of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenCalls<'c> {
     /// Tasks, CPUs and code.
@@ -36,10 +36,10 @@ pub struct ChosenCalls<'c> {
 }
 
 impl Stacks {
-    /// Follows the calls in a recording whose trace was decoded. Its last event is that of the branches, which is
-    /// [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the number of samples is that
-    /// of calls, and the period the time, ns. Functions are told apart by their symbols, which are searched for in the places
-    /// of `ids`.
+    /// Follows the calls in a recording whose trace was decoded. Its last event is that of the branches,
+    /// which is [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the
+    /// number of samples is that of calls, and the period is the time, ns. Functions are distinguished by
+    /// their symbols, which are searched for in the places of `ids`.
     ///
     /// # Errors
     ///

@@ -31,12 +31,10 @@ impl StackTree {
         self.frames.iter().copied()
     }
 
-    /// The frame of a number.
     pub(crate) fn frame_of(&self, number: u32) -> Option<Frame> {
         self.frames.get_index(number as usize).copied()
     }
 
-    /// The innermost frame of a stack.
     pub(crate) fn innermost(&self, stack: u32) -> Option<Frame> {
         self.frame_of(self.nodes.get_index(stack as usize)?.1)
     }
@@ -46,8 +44,8 @@ impl StackTree {
         self.nodes.iter().copied()
     }
 
-    /// Adds the stacks to `nodes`, a tree of names: `names` has those of each frame, outermost first. A name for which
-    /// `restarts` is true drops its callers. Returns the node of each stack.
+    /// Adds the stacks to the tree of names `nodes`; `names` has the names of each frame, outermost first. A
+    /// name for which `restarts` is true drops its callers. Returns the node of each stack.
     pub(crate) fn renamed(
         &self,
         nodes: &mut IndexSet<(u32, u32), RandomState>,
@@ -99,18 +97,16 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The new number of a stack.
     pub(crate) fn stack(&self, stack: u32) -> u32 {
         if stack == StackTree::ROOT { stack } else { self.nodes[stack as usize] }
     }
 
-    /// The new numbers of frames.
     pub(crate) fn chain(&self, frames: &[u32]) -> Box<[u32]> {
         frames.iter().map(|&frame| self.frames[frame as usize]).collect()
     }
 }
 
-/// Numbers have 32 bits to save memory; a tree of so many nodes would take 100 GB.
+/// Numbers have 32 bits to save memory; a tree with 2^32 nodes would take 100 GB.
 pub(crate) fn numbered(index: usize) -> Result<u32> {
     let number = u32::try_from(index).ok().filter(|&number| number != StackTree::ROOT);
     number.context("the recording has more than 4 billion distinct stacks; filter it first")
@@ -119,12 +115,11 @@ pub(crate) fn numbered(index: usize) -> Result<u32> {
 /// Resolves the addresses of one batch.
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
-    /// Addresses at which nothing was mapped are distinct frames.
+    /// Unmapped addresses are distinct frames.
     unmapped: bool,
     known: FrameCache<u32>,
-    /// The distinct frames and stacks so far.
     pub(crate) tree: StackTree,
-    /// For each frame the lowest address at which it was found.
+    /// For each frame, its lowest address.
     pub(crate) lowest: Vec<u64>,
     /// Frames of the current chain, innermost first.
     pub(crate) chain: Vec<u32>,
@@ -134,7 +129,7 @@ pub(crate) struct Resolver<'f> {
     buffer: Vec<u8>,
 }
 
-/// A sample whose addresses are resolved, and what decides about its address space.
+/// A sample to resolve, and what its address space depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'s> {
     pub(crate) sample: SampleView<'s>,
@@ -154,15 +149,15 @@ impl<'s> At<'s> {
     }
 }
 
-/// What the chain of a sample lacks.
+/// The missing part of a sample's chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
     Nothing,
-    /// The user part, which has the cookie of a record that comes later, of the same thread.
+    /// The user part: it is in a later record of the same thread with this cookie.
     User(u64),
     /// The chain: its event records none.
     Chain,
-    /// The chain: it does not fit into its record, or a frame of it is not in the recording.
+    /// The chain: it exceeds its record, or one of its frames is not in the recording.
     Torn,
 }
 
@@ -180,8 +175,8 @@ impl<'f> Resolver<'f> {
         }
     }
 
-    /// Adds the current chain to the tree; returns its stack. Most stacks begin like the previous one, whose nodes
-    /// need not be searched for.
+    /// Adds the current chain to the tree; returns its stack. Most stacks share their outer frames with the
+    /// previous one, whose nodes are reused.
     pub(crate) fn stack(&mut self) -> Result<u32> {
         let both = self.previous.iter().zip(self.chain.iter().rev());
         let shared = both.take_while(|((known, _), frame)| known == *frame).count();
@@ -194,8 +189,8 @@ impl<'f> Resolver<'f> {
         Ok(stack)
     }
 
-    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without one, or with an empty one, has its
-    /// own address as the only frame.
+    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without frames has its own
+    /// address as the only frame.
     pub(crate) fn sample(&mut self, at: At<'_>) -> Result<Lack> {
         self.chain.clear();
         let SampleView { record, layout, .. } = at.sample;
@@ -224,8 +219,9 @@ impl<'f> Resolver<'f> {
         Ok(lack)
     }
 
-    /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the chain of a
-    /// sample of the kernel may begin in user mode (`exclude_callchain_kernel`), or some instructions later.
+    /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the
+    /// chain of a sample of the kernel may begin in user mode (`exclude_callchain_kernel`), or some
+    /// instructions later.
     pub(crate) fn begin_at_own_address(&mut self, at: At<'_>) -> Result<()> {
         let (mode, Some(address)) = (at.sample.record.cpumode(), at.sample.ip()) else { return Ok(()) };
         let own = self.frame(at, mode, address)?;
@@ -237,7 +233,7 @@ impl<'f> Resolver<'f> {
         Ok(())
     }
 
-    /// Resolves the user part of chains, if a record is one.
+    /// Resolves the user part of chains in a record that has one.
     pub(crate) fn user_part<T>(
         &mut self,
         record: &Record<'_>,
@@ -261,7 +257,7 @@ impl<'f> Resolver<'f> {
         self.frame_in(space, at.key, (at.sample.record.level(mode), address))
     }
 
-    /// The frame of an address of a space, given after its cpumode; in no space, nothing is mapped.
+    /// The frame of an address in a space, given after its cpumode; without a space, nothing is mapped.
     pub(crate) fn frame_in(
         &mut self,
         space: Option<Space>,
@@ -286,15 +282,13 @@ impl<'f> Resolver<'f> {
 pub(crate) struct UserPart {
     pub(crate) tid: u32,
     pub(crate) cookie: u64,
-    /// Its stack.
     pub(crate) stack: u32,
 }
 
 /// A sample whose chain lacks its user part, or that user part.
 #[derive(Debug)]
 pub(crate) enum Deferred<T> {
-    /// The kernel's frames, innermost first. The user part has the cookie of a record that comes later, of the
-    /// same thread.
+    /// The kernel's frames, innermost first. A later record of the same thread with this cookie has the rest.
     Sample {
         tid: u32,
         cookie: u64,
@@ -304,7 +298,7 @@ pub(crate) enum Deferred<T> {
     User(UserPart),
 }
 
-/// A sample without the user part of its chain: the frames of the kernel, innermost first, and what it counts for.
+/// A sample without the user part of its chain: the kernel's frames, innermost first, and its weight.
 pub(crate) type Incomplete<T> = (Box<[u32]>, T);
 
 /// Samples that wait for the user part of their chain, by thread and cookie.

@@ -1,4 +1,4 @@
-//! Compares what functions weigh in the samples of the runs of two programs, and says what is more than noise.
+//! Compares the weights of functions in the runs of two programs, and reports which differences exceed noise.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::functions::NamedStacks;
 use crate::noise::{Spread, beyond_noise, sampling};
 use crate::stacks::{Row, Stacks, Weight};
 
-/// The probability that anything at all is taken for a change where none is.
+/// The probability that any change is reported if there is none (family-wise error rate).
 const ERROR: f64 = 0.05;
 
-/// The part of it that is for the sum of all. What is slower as a whole shows there long before it does in functions,
-/// so the functions have more use for it.
+/// The share of it spent on the sum of all samples. A general slowdown shows there long before it does in
+/// functions, so functions need the larger share.
 const ERROR_OF_ALL: f64 = 1.0 / 3.0;
 
-/// The samples in a run that a function needs to tell how much functions vary: with fewer, its variance is a matter of
-/// single samples.
+/// The samples per run that a function needs to estimate how much functions vary: with fewer, single samples
+/// dominate its variance.
 const SAMPLES_TO_VARY: f64 = 10.0;
 
 /// The changes of the sampled functions, as [`compare()`] returns it.
@@ -120,20 +120,20 @@ pub struct FunctionChange {
     pub change: Change,
 }
 
-/// What is compared.
+/// The options of a comparison.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ChangeOptions {
     /// The least change that counts, percent.
     pub threshold: f64,
-    /// With one run a side, a change of the threshold that sampling does not explain is one.
+    /// With one run a side, report a change if it reaches the threshold and sampling does not explain it.
     pub trusts_one_run: bool,
-    /// Functions with what they called.
+    /// Functions include what they called.
     pub total: bool,
     /// Shares in place of weights.
     pub shares: bool,
 }
 
-/// What was sampled in one recording.
+/// The samples of one recording.
 #[derive(Clone, Default, Debug)]
 pub struct Run {
     /// The names of the events that are counted.
@@ -145,14 +145,14 @@ pub struct Run {
     weight: u64,
     /// The sum of the squares of their periods.
     squares: f64,
-    /// By function; those that were found later have none.
+    /// By function number; functions found later are missing.
     functions: Vec<u64>,
     comms: BTreeMap<Box<[u8]>, u64>,
 }
 
 impl Run {
-    /// Counts the samples of a recording, whose stacks are at these nodes. `count` gives the weight of a row, or nothing
-    /// if it is not counted.
+    /// Counts the samples of a recording, whose stacks are at these nodes. `count` gives the weight of a row,
+    /// or `None` to skip it.
     pub fn new(
         named: &NamedStacks,
         stacks: &Stacks,
@@ -165,7 +165,7 @@ impl Run {
             let Some(weight) = count(row, of) else { continue };
             run.samples += of.samples;
             run.weight = run.weight.saturating_add(weight);
-            // Of samples that are not told apart, the periods are taken for equal.
+            // The periods of samples in one row are assumed to be equal.
             run.squares += (weight as f64).powi(2) / of.samples.max(1) as f64;
             let comm = stacks.labels.get_index(row.label as usize).and_then(|label| label.comm.clone());
             if let Some(comm) = comm {
@@ -187,20 +187,20 @@ impl Run {
     }
 }
 
-/// A part of the samples: its weight in each run.
+/// The weight of a part of the samples in a run.
 type PartOf<'p> = &'p dyn Fn(&Run) -> u64;
 
 /// Two sides that are compared.
 struct Sides<'r> {
     runs: [&'r [Run]; 2],
     options: ChangeOptions,
-    /// What all samples of a run weigh, on average.
+    /// The average weight of all samples of a run.
     means: [f64; 2],
     /// The weight of a sample in the sense of [`sampling`].
     of_sample: [f64; 2],
 }
 
-/// Compares the runs of two sides. Each side has one at least.
+/// Compares the runs of two sides, each with at least one.
 pub fn compare(named: &NamedStacks, runs: [&[Run]; 2], options: ChangeOptions) -> ProfileDiff {
     let sides = Sides::new(runs, options);
     let mut all = sides.change(&|run| run.weight);
@@ -261,7 +261,7 @@ impl<'r> Sides<'r> {
         Sides { runs, options, means, of_sample }
     }
 
-    /// What a part weighs in each run; with shares, of 1.
+    /// The weight of a part in each run; with shares, a fraction.
     fn values(&self, part: PartOf<'_>) -> [Vec<f64>; 2] {
         let value = |run: &Run| match self.options.shares {
             true if run.weight == 0 => 0.0,
@@ -287,7 +287,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// The samples in all runs of a side that weigh so much in each.
+    /// The number of samples in all runs of a side if each has this weight.
     fn samples(&self, side: usize, weight: f64) -> f64 {
         match self.of_sample[side] {
             0.0 => 0.0,
@@ -301,7 +301,7 @@ impl<'r> Sides<'r> {
         let exposures =
             [0, 1].map(|side| self.samples(side, if self.options.shares { self.means[side] } else { 1.0 }));
         let by_sampling = sampling(found, exposures);
-        // More digits would depend on the processor.
+        // Further digits would depend on the processor.
         let rounded = |probability: f64| format!("{probability:.2e}").parse().unwrap_or(probability);
         rounded(by_runs.map_or(by_sampling, |by_runs| by_runs.max(by_sampling)))
     }
@@ -310,8 +310,8 @@ impl<'r> Sides<'r> {
         change.change != 0.0 && change.change.abs() >= self.options.threshold
     }
 
-    /// True if the weights of both sides together reach the threshold. Otherwise no change can, so it is not tested, and
-    /// takes no error from others.
+    /// True if the weights of both sides together reach the threshold. Otherwise no change can, so it is not
+    /// tested and uses no error.
     fn can_count(&self, change: &Change) -> bool {
         let both = match self.options.shares {
             true => change.share_a + change.share_b,
@@ -321,8 +321,8 @@ impl<'r> Sides<'r> {
         both > 0.0 && both >= self.options.threshold
     }
 
-    /// Tests the sum of all and the functions. Of the error that is for functions, each has as much as its share of both
-    /// sides, so that however many small functions there are, large ones can be told from noise.
+    /// Tests the sum of all and the functions. The error for functions is divided by their shares of both
+    /// sides, so that many small functions do not hide changes of large ones.
     fn judge(&self, all: &mut Change, functions: &mut [FunctionChange]) {
         let mut parts = Vec::new();
         for (at, function) in functions.iter_mut().enumerate() {
@@ -356,7 +356,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// How much the typical function varies, in proportion to its weight.
+    /// The typical relative variation of functions.
     fn typical(&self, functions: &[([Vec<f64>; 2], &mut Change)]) -> Option<f64> {
         let runs = self.runs[0].len() + self.runs[1].len();
         let relative = |([a, b], change): &([Vec<f64>; 2], &mut Change)| {
@@ -381,7 +381,7 @@ impl<'r> Sides<'r> {
         let mut comms: Vec<CommChange> =
             names.keys().map(|name| CommChange { comm: readable(name), change: change(name) }).collect();
         comms.retain(|comm| self.counts(&comm.change));
-        // The sort is stable: among equals the order of names stays.
+        // The sort is stable: equal changes stay in order of names.
         comms.sort_by(|one, other| other.change.change.abs().total_cmp(&one.change.change.abs()));
         comms
     }
@@ -392,10 +392,10 @@ mod tests {
     use super::*;
     use crate::functions::{CodePlace, FunctionId};
 
-    /// What functions weigh, percent of a program that takes 5,000 samples: a few large ones, and many small ones.
+    /// The weights of functions in percent of a program with 5,000 samples: a few large, and many small.
     const PERCENT: [u32; 29] =
         [24, 18, 12, 10, 8, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
-    /// The function of 10 % that becomes slower, and the one that varies if one does.
+    /// The function of 10 % that becomes slower, and the one that varies, if one does.
     const SLOWED: usize = 3;
     const VARYING: usize = 1;
 
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// How the runs of a program vary, beside sampling, and how much slower they are.
+    /// The variation between runs of a program, in addition to sampling, and how much slower it is.
     #[derive(Clone, Copy)]
     struct Program {
         all: f64,
@@ -429,7 +429,7 @@ mod tests {
     const SAME: Program = Program { all: 1.0, slowed: 1.0, varying: 0.0 };
 
     impl Program {
-        /// A run: all varies by 1 %, and each function by 2 % beside.
+        /// A run: everything varies by 1 %, and each function by another 2 %.
         fn run(self, random: &mut Random) -> Run {
             let speed = self.all * random.about_one(0.01);
             let mut below = Vec::new();
@@ -465,7 +465,7 @@ mod tests {
     const OPTIONS: ChangeOptions =
         ChangeOptions { threshold: 1.0, trusts_one_run: false, total: false, shares: false };
 
-    /// Of 100 comparisons of two programs with so many runs a side: what changed.
+    /// 100 comparisons of two programs with this many runs a side.
     fn compared(runs: usize, [a, b]: [Program; 2], shares: bool) -> Vec<ProfileDiff> {
         let (named, mut random) = (named(), Random(0x9e37_79b9_7f4a_7c15));
         let side = |program: Program, random: &mut Random| {
@@ -523,7 +523,7 @@ mod tests {
         assert!(changed <= 5, "{changed}");
     }
 
-    /// One run a side tells nothing of how runs differ.
+    /// One run a side does not show how much runs differ.
     #[test]
     fn one_run_a_side_is_changed_only_if_that_is_asked_for() {
         let (named, mut random) = (named(), Random(1));

@@ -6,13 +6,13 @@ use perfx_filter::FilterOptions;
 use perfx_format::siblings::CountedAs;
 use perfx_resolve::Facts;
 
-/// For each event, true if the filter wants what samples count for it: a sample that read the counters of a group is
-/// kept for one of them, and is one of its leader and of all others, too.
+/// For each event, true if the filter wants the samples' counts of it: a sample that read a group is kept for
+/// one of its counters, and also counts for its leader and all others.
 pub(crate) fn wanted_events(facts: &Facts, filter: &FilterOptions) -> Vec<bool> {
     filter.wanted_events(facts.events.iter().map(|event| &event.name[..]))
 }
 
-/// How the wanted events are counted: wanted siblings count as one event. `None` for the other events.
+/// How wanted events are counted: siblings as one event. `None` for the other events.
 pub(crate) fn counted_events(facts: &Facts, filter: &FilterOptions) -> Vec<Option<CountedAs>> {
     let wanted = wanted_events(facts, filter);
     let mut siblings: HashMap<usize, Vec<usize>> = HashMap::new();

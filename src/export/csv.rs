@@ -32,8 +32,8 @@ const OVERVIEW: &str = "overview.csv";
 const PROCESSES: &str = "processes.csv";
 const RESULTS: &str = "results.csv";
 
-/// Writes the tables; returns the number of rows of each. The recording is what `filter` keeps, which is only
-/// asked which events of the groups that samples read are wanted. `create` opens a table by its name; `spill` is an
+/// Writes the tables; returns the number of rows of each. The recording is what `filter` keeps; the filter
+/// itself only decides which events of groups are counted. `create` opens a table by its name; `spill` is an
 /// empty file for rows that wait to be sorted.
 ///
 /// # Errors
@@ -67,8 +67,8 @@ pub fn write_tables(
     Ok([stat, overview, processes, results])
 }
 
-/// Writes a row for every known kind, also with count 0, so that the tables of several recordings have the
-/// same rows; then the unknown kinds.
+/// Writes a row for every known kind, even with count 0, so that the tables of all recordings have the same
+/// rows; then the unknown kinds.
 fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut kinds = gathered.kinds.clone();
     for &kind in RecordType::NAMED {
@@ -137,7 +137,7 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
 /// Writes the results by event, the most sampled first.
 fn results(naming: &Naming, counted_as: &[Option<CountedAs>], out: impl Write) -> Result<u64> {
     let mut rows: Vec<_> = naming.results.iter().collect();
-    // The sort is stable: among equals the order of names stays.
+    // The sort is stable: equal rows stay in order of names.
     rows.sort_by_key(|((event, ..), count)| (*event, std::cmp::Reverse((count.period, count.samples))));
     let mut table = Writer::from_writer(out);
     table.write_record(["event", "dso", "symbol", "samples", "period"]).map_err(failed)?;

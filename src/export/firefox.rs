@@ -1,8 +1,8 @@
-//! Writes call stacks over time as a profile for the Firefox Profiler, with functions, lines and inlined calls inside,
-//! so that it needs no symbol server.
+//! Writes call stacks over time as a profile for the Firefox Profiler. It includes functions, lines and
+//! inlined calls, so that no symbol server is needed.
 //!
-//! The format is version 62 of the processed profile format of firefox-devtools/profiler (docs-developer), as JSON that
-//! is compressed with gzip. Tables are columns of equal length, and refer to each other by index.
+//! The format is version 62 of the processed profile format of firefox-devtools/profiler (docs-developer), as
+//! JSON compressed with gzip. Tables are columns of equal length, and refer to each other by index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufWriter, IntoInnerError, Write};
@@ -35,9 +35,9 @@ pub struct FirefoxProfile {
     counters: Vec<Counter>,
     recordings: usize,
     command: Option<String>,
-    /// When the first recording begins, ms since 1970, if it relates its clock to the wall clock.
+    /// The start of the first recording, ms since 1970, if it relates its clock to the wall clock.
     start: Option<f64>,
-    /// The time between samples of the first recording that has some, ms.
+    /// The sampling interval of the first recording that has one, ms.
     interval: Option<f64>,
 }
 
@@ -77,7 +77,7 @@ struct FunctionRow {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct FrameRow {
-    /// In the file; `None` if it is in none.
+    /// Offset in the file; `None` outside of files.
     address: Option<u64>,
     /// 0 for the function of the symbol table, from 1 for those inlined into it.
     depth: u32,
@@ -120,7 +120,7 @@ struct Thread {
 struct Samples {
     length: usize,
     stack: Vec<Option<u32>>,
-    /// The time on a CPU since the sample before, µs: in a gap the thread is idle.
+    /// The time on a CPU since the previous sample, µs: the thread is idle in gaps.
     #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
     cpu_deltas: Option<Vec<f64>>,
     time_deltas: Vec<f64>,
@@ -128,7 +128,6 @@ struct Samples {
     weight_type: &'static str,
 }
 
-/// What samples weigh.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Weights {
@@ -155,7 +154,6 @@ struct Markers {
     start_time: Vec<f64>,
 }
 
-/// The fields of a marker, as its schema says.
 #[derive(Debug, Serialize)]
 struct MarkerData {
     r#type: &'static str,
@@ -214,10 +212,10 @@ pub struct Loss {
 }
 
 impl FirefoxProfile {
-    /// Adds a recording, whose `stacks` are grouped by time, process and thread, with what the kernel lost of it. The
-    /// times of each recording begin with its first sample; `clock` relates those of the first to the wall clock.
-    /// `shown` is the event whose stacks are shown, `None` for
-    /// all; the others become counters. Returns how many DSOs have symbols.
+    /// Adds a recording, whose `stacks` are grouped by time, process and thread, with its losses. Times start
+    /// at the first sample of each recording; `clock` relates those of the first recording to the wall clock.
+    /// `shown` is the event whose stacks are shown, `None` for all; other events become counters. Returns how
+    /// many DSOs have symbols.
     ///
     /// # Errors
     ///
@@ -262,7 +260,7 @@ impl FirefoxProfile {
         let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
             match lasts {
-                // They are in the order in which they began; of those of one time, one lasts.
+                // They are in the order in which they began; of those with the same time, one lasts.
                 true => rows.sort_by_key(|row| (row.time.is_none(), row.time, stacks.rows[*row].period > 0)),
                 false => {
                     rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
@@ -314,7 +312,7 @@ impl FirefoxProfile {
         Ok(named)
     }
 
-    /// The number of a process or thread, with what makes those of guests and of several recordings different.
+    /// The number of a process or thread, made unique across guests and recordings.
     fn number(&self, machine: Machine, number: u32) -> String {
         let machine = machine.guest().map_or_else(String::new, |pid| format!("{pid}:"));
         let recording = if self.recordings == 0 { String::new() } else { format!(".{}", self.recordings) };
@@ -399,7 +397,7 @@ impl FirefoxProfile {
         self.threads.iter().map(|thread| thread.samples.length as u64).sum()
     }
 
-    /// The number of events of processes that are shown as counters.
+    /// The number of counter tracks: one for each event and process whose stacks are not shown.
     pub fn counter_tracks(&self) -> usize {
         self.counters.len()
     }
@@ -412,7 +410,7 @@ impl FirefoxProfile {
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         // Without a time and a name, the same profile has the same bytes.
         let packed = GzBuilder::new().mtime(0).write(out, Compression::default());
-        // Each write to the encoder costs much, and JSON is written in small pieces.
+        // Writes to the encoder are expensive, and JSON comes in small pieces.
         let mut buffered = BufWriter::with_capacity(1 << 16, packed);
         serde_json::to_writer(&mut buffered, &self.document())?;
         buffered.into_inner().map_err(IntoInnerError::into_error)?.finish()?.flush()
@@ -459,8 +457,8 @@ impl FirefoxProfile {
 }
 
 impl Samples {
-    /// Those of a thread in the order of time, each after its time since the start, ns; if `weighs_time`, they weigh their
-    /// periods, which are times. `on_cpu` says how long the thread was on a CPU since the one before, ns.
+    /// The samples of a thread in order of time, each after its time since the start, ns. If `weighs_time`,
+    /// their weights are their periods. `on_cpu` is the time on a CPU since the previous sample, ns.
     fn of<'r>(
         rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
         nodes: &[u32],
@@ -475,7 +473,7 @@ impl Samples {
             weights.push(weight);
             last = time;
         }
-        // All of them or none: the profiler would guess those that are missing.
+        // All or none: the profiler would guess missing ones.
         samples.cpu_deltas = Some(cpu_deltas).filter(|deltas| deltas.len() == samples.length);
         (samples.weight_type, samples.weight) = match weighs_time {
             true => (MS, Weights::Times(weights.iter().map(|weight| weight.period as f64 / 1e6).collect())),
@@ -484,7 +482,7 @@ impl Samples {
         samples
     }
 
-    /// The same of samples that each last as long as their period: where none does, there is one without a stack.
+    /// Like `of`, for samples that last as long as their period; a gap is a sample without a stack.
     fn lasting<'r>(
         rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
         stacks: &Stacks,
@@ -492,7 +490,7 @@ impl Samples {
     ) -> Samples {
         let mut samples = Samples { weight_type: MS, ..Samples::default() };
         let (mut cpu_deltas, mut weights) = (Vec::new(), Vec::new());
-        // The time of the last sample, until when it lasts, and how much of that was on a CPU.
+        // The time of the last sample, its end, and its time on a CPU.
         let (mut last, mut end, mut on_cpu) = (0, None, 0);
         let mut add = |time: u64, stack: Option<u32>, period: u64, on_cpu: u64| {
             samples.add(stack, time - last);
@@ -534,8 +532,8 @@ impl Markers {
     }
 }
 
-/// True if the periods of all events that are shown are times. The format has no unit for those of others: their samples
-/// all weigh the same.
+/// True if the periods of all shown events are times. The format has no unit for other periods: all such
+/// samples have the same weight.
 fn weighs_time(sampled: &SampledEvents<'_>, shown: Option<u32>) -> bool {
     let mut events = sampled.iter().filter(|(event, _)| shown.is_none_or(|shown| shown == *event)).peekable();
     events.peek().is_some() && events.all(|(event, weight)| sampled.is_time(event) && weight.period > 0)
@@ -544,7 +542,7 @@ fn weighs_time(sampled: &SampledEvents<'_>, shown: Option<u32>) -> bool {
 /// A thread: its machine, process and number.
 type ThreadKey = (Machine, u32, u32);
 
-/// The losses of each thread that has samples; those of other threads, and of none, are shown in the first.
+/// The losses of each thread that has samples; other losses are shown in the first thread.
 fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<ThreadKey, Vec<Loss>> {
     let mut all: HashMap<ThreadKey, Vec<Loss>> = HashMap::new();
     for loss in lost {
@@ -556,7 +554,7 @@ fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<
     all
 }
 
-/// Records that the kernel lost, in the order of the file. A loss that two kinds of records report is counted once.
+/// Records that the kernel lost, in file order. A loss that two kinds of records report is counted once.
 ///
 /// # Errors
 ///
@@ -580,7 +578,7 @@ pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
         }
         Ok((sums, lost))
     };
-    // Damage has been reported when the samples were read.
+    // Damage was reported when the samples were read.
     scan(recording, threads, true, work, |_, (part, lost)| {
         sums.join(part);
         all.extend(lost);
@@ -640,8 +638,8 @@ fn lib(path: &str, build_id: Option<String>) -> Lib {
     }
 }
 
-/// Breakpad's id: the first 16 bytes of the build-id as a GUID, whose first three numbers are little-endian, and the
-/// age 0.
+/// Breakpad's id: the first 16 bytes of the build-id as a GUID (first three numbers little-endian), and age
+/// 0.
 fn breakpad_id(build_id: &str) -> String {
     let digits = format!("{build_id:0<32}").to_ascii_uppercase();
     let pair = |at: usize| digits.get(2 * at..2 * at + 2).unwrap_or("00");
@@ -806,16 +804,16 @@ impl Shared {
     }
 }
 
-/// How far apart the samples of a recording are while a CPU works.
+/// The usual interval between samples of a recording while a CPU is busy.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
-    /// ns; `None` if there are no two samples of a thread.
+    /// ns; `None` if no thread has two samples.
     interval: Option<u64>,
 }
 
 impl Usual {
-    /// What the shown event says, or else the median of the distances between the samples of each thread. A mean would
-    /// include the time that threads wait, and so does the median if they wait most of the time.
+    /// The interval of the shown event, or else the median distance between samples of each thread. A mean
+    /// would include the time that threads wait, as does the median if they wait most of the time.
     fn of(
         facts: &Facts,
         shown: Option<u32>,
@@ -825,8 +823,8 @@ impl Usual {
         Usual { interval: said.or_else(|| median_distance(threads)) }
     }
 
-    /// The time that a thread was on a CPU for a sample, ns, at `distance` from the one before: a clock counts it, and
-    /// with another event it is at most the usual distance. `None` if the event does not tell.
+    /// The CPU time of a thread before a sample, ns, at `distance` from the previous one: the count of a
+    /// clock event, or at most the usual distance for another event. `None` if it does not count work.
     fn on_cpu(self, facts: &Facts, event: u32, weight: Weight, distance: u64) -> Option<u64> {
         let event = facts.events.get(event as usize).filter(|event| event.counts_work())?;
         let most = if event.counts_time() {
@@ -838,7 +836,7 @@ impl Usual {
     }
 }
 
-/// The median of the distances between the times of each thread, which are ascending; `None` if it is 0.
+/// The median distance between the times of each thread, which are ascending; `None` if it is 0.
 fn median_distance(threads: impl Iterator<Item = impl Iterator<Item = u64>>) -> Option<u64> {
     let mut distances = Vec::new();
     for mut times in threads {

@@ -1,9 +1,9 @@
-//! Prints stacks as folded lines, `comm;outermost;…;innermost COUNT`, as `perf script | stackcollapse-perf.pl`
-//! does, sorted by bytes.
+//! Prints stacks as folded lines, `comm;outermost;…;innermost COUNT`, as `perf script |
+//! stackcollapse-perf.pl` does, sorted by bytes.
 //!
-//! Where stackcollapse-perf.pl is wrong, this is not: samples without a call chain are lines of one frame,
-//! functions whose name begins with `(` are frames, `->` splits only names from perf maps, `_[k]` marks the kernel's
-//! code and not the vdso, and a `;` in the name of a thread becomes `:`.
+//! Unlike in stackcollapse-perf.pl, samples without a call chain are lines of one frame, functions whose name
+//! begins with `(` are frames, `->` splits only names from perf maps, `_[k]` marks the kernel's code and not
+//! the vdso, and a `;` in the name of a thread becomes `:`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use perfx_samples::say_cut_off;
 use crate::chains::StackTree;
 use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
-/// What the lines hold.
+/// The contents of the lines.
 #[derive(Clone, Default, Debug)]
 pub struct FoldedOptions {
     /// What the stacks were grouped by.
@@ -53,10 +53,9 @@ impl Count {
     }
 }
 
-/// The lines of a recording, in memory only once for each distinct part.
+/// The lines of a recording; each distinct part is in memory once.
 #[derive(Default, Debug)]
 pub struct Folded {
-    /// The distinct names.
     names: IndexSet<Box<str>, RandomState>,
     /// Parent, or [`StackTree::ROOT`], and name.
     nodes: IndexSet<(u32, u32), RandomState>,
@@ -65,7 +64,7 @@ pub struct Folded {
 }
 
 impl Folded {
-    /// Names all frames, and folds the rows that have a count. Returns also how many DSOs have symbols.
+    /// Names all frames, and folds the rows that have a count. Also returns how many DSOs have symbols.
     ///
     /// # Errors
     ///
@@ -77,7 +76,7 @@ impl Folded {
         mut count: impl FnMut(&Row, &Weight) -> Option<u64>,
     ) -> Result<(Folded, Named)> {
         let mut names: IndexSet<Box<str>, RandomState> = IndexSet::default();
-        // The names of each frame, outermost function first: for any thread, and for threads of Java.
+        // The names of each frame, outermost function first: for all threads, and for threads of Java.
         let mut of_frames = [(); 2].map(|()| vec![Vec::new(); stacks.tree.frames().len()]);
         let named = stacks.name_frames(search, |number, frame, name| {
             for function in functions(frame, &name, options, tidy) {
@@ -165,7 +164,7 @@ impl Folded {
         self.lines.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count))
     }
 
-    /// Reports counts of several recordings that are cut off.
+    /// Reports counts that are cut off in the sum of several recordings.
     pub fn say_cut_off(&self, report: &mut Report) {
         say_cut_off(self.lines.iter().map(|line| line.2), u64::MAX, report);
     }
@@ -213,7 +212,7 @@ impl Folded {
         lines
     }
 
-    /// The place of each node's own line among the lines of a label.
+    /// The rank of each node's own line among the lines of a label.
     fn ranks(&self) -> Vec<u32> {
         let mut children: Vec<u32> = (0..self.nodes.len() as u32).collect();
         let parent = |node: u32| self.nodes.get_index(node as usize).map_or(StackTree::ROOT, |node| node.0);
@@ -224,14 +223,14 @@ impl Folded {
             let own = children[from..].partition_point(|&node| parent(node) == parent_node);
             &children[from..from + own]
         };
-        // For each child its own line, and what follows it.
+        // For each child, its own line, then the lines below it.
         let level = |node: u32| {
             let name = |node: u32| self.nodes.get_index(node as usize).map_or("", |node| self.name(node.1));
             let mut items: Vec<(Text<'_>, u32)> = of(node)
                 .iter()
                 .flat_map(|&child| [false, true].map(|more| (Text { name: name(child), more }, child)))
                 .collect();
-            // Taken from the end.
+            // The last item is taken first.
             items.sort_by(|a, b| b.0.cmp(&a.0));
             items
         };
@@ -262,7 +261,7 @@ struct Text<'n> {
 impl Ord for Text<'_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let bytes = |text: &Self| text.name.bytes().chain(text.more.then_some(b';'));
-        // Comparing slices is fast; the iterators are needed only where one name begins with the other.
+        // Comparing slices is fast; the iterators are needed only if one name is a prefix of the other.
         let (one, two) = (self.name.as_bytes(), other.name.as_bytes());
         let shared = one.len().min(two.len());
         one[..shared]
@@ -297,8 +296,8 @@ fn label_text(label: &Label, grouping: Grouping) -> String {
     text
 }
 
-/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first. `shown` makes the name of a function
-/// from its symbol.
+/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first. `shown` converts a symbol to
+/// the name of its function.
 pub(crate) fn functions(
     frame: Frame,
     name: &FrameName<'_>,
@@ -316,7 +315,7 @@ pub(crate) fn functions(
     }
     let mut all = Vec::new();
     for function in &name.functions {
-        // perf-map-agent writes calls that Java inlined into one name. In C++ and Rust, `->` means something else.
+        // perf-map-agent writes calls that Java inlined into one name. C++ and Rust use `->` differently.
         let most = if frame.process == 0 { 1 } else { usize::MAX };
         for (at, part) in function.name.splitn(most, "->").enumerate() {
             let part = shown(part);
@@ -341,16 +340,16 @@ fn marked(name: String, frame: Frame, dso: Option<&str>, options: &FoldedOptions
     }
 }
 
-/// Removes what would make lines ambiguous, and arguments: from the first `(` outside of other brackets, unless
-/// it begins `(anonymous namespace)` or follows the dot of a Go method. These are the rules of inferno 0.12, with
-/// which different functions rarely become one. A name of which nothing would remain is kept.
+/// Removes arguments, and characters that would make lines ambiguous. Arguments begin at the first `(`
+/// outside of other brackets, unless it begins `(anonymous namespace)` or follows the dot of a Go method.
+/// These are the rules of inferno 0.12; they rarely make different functions equal. No name becomes empty.
 fn tidy(name: &str) -> String {
     let name = printable(name).replace(';', ":");
     let end = arguments(&name).filter(|&end| end > 0).unwrap_or(name.len());
     if end == 0 { "?".to_owned() } else { name[..end].to_owned() }
 }
 
-/// Where the arguments begin in a name.
+/// The start of the arguments in a name.
 fn arguments(name: &str) -> Option<usize> {
     let mut depth = 0_i64;
     for (at, byte) in name.bytes().enumerate() {
@@ -365,7 +364,7 @@ fn arguments(name: &str) -> Option<usize> {
     None
 }
 
-/// A name as a page shows it: whole, so that overloads and instances of a template stay apart.
+/// The whole name, so that overloads and instances of a template stay distinct on a page.
 pub(crate) fn whole(name: &str) -> String {
     printable(name).into_owned()
 }

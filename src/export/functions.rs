@@ -1,4 +1,5 @@
-//! Names the stacks of one recording, or of two that are compared, by function, so that both have the same numbers.
+//! Names the stacks of one recording, or of several to compare, by function, so that all have the same
+//! numbers.
 
 use std::collections::HashSet;
 use std::iter::repeat;
@@ -13,7 +14,7 @@ use crate::chains::StackTree;
 use crate::folded::{FoldedOptions, functions, whole};
 use crate::stacks::{Row, Stacks, Weight};
 
-/// A function, by what identifies it.
+/// The identity of a function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FunctionId {
     /// Its whole name, as in the symbol table: demangled, with its arguments.
@@ -22,7 +23,7 @@ pub struct FunctionId {
     pub file: Option<u32>,
     /// Where its code runs.
     pub place: CodePlace,
-    /// True if the compiler inlined it here; of recordings that are compared, never.
+    /// True if the compiler inlined it here; never in comparisons.
     pub inlined: bool,
     /// True if `name` is that of the file, because the file's symbols were not found.
     pub nameless: bool,
@@ -51,11 +52,11 @@ pub struct CodeFile {
 /// Stacks by function.
 #[derive(Clone, Default, Debug)]
 pub struct NamedStacks {
-    /// True if files of the same name are the same, whatever folder they are in: those of two builds are compared.
+    /// True if files of the same name are equal in any folder, to compare two builds.
     by_file_name: bool,
     /// The functions, by number.
     pub functions: IndexSet<FunctionId, RandomState>,
-    /// The files, by number. The key is what they are recognised by.
+    /// The files, by number. The key identifies them.
     pub files: IndexMap<Vec<u8>, CodeFile, RandomState>,
     /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
     pub nodes: IndexSet<(u32, u32), RandomState>,
@@ -67,7 +68,7 @@ impl NamedStacks {
         NamedStacks { by_file_name: recordings > 1, ..NamedStacks::default() }
     }
 
-    /// Adds the stacks of a recording. Returns the node of each stack, and how many DSOs have symbols.
+    /// Adds the stacks of a recording. Returns the node of each stack, and the number of DSOs with symbols.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl NamedStacks {
                 number
             });
             let nameless = name.functions.is_empty();
-            // A name from a perf map can stand for several functions.
+            // A perf map's name can stand for several functions.
             let inlined = name.functions.iter().map(|function| function.inlined).chain(repeat(false));
             for (name, inlined) in functions(frame, &name, &options, whole).into_iter().zip(inlined) {
                 // Two builds can inline the same function in different places.
@@ -114,7 +115,7 @@ impl NamedStacks {
         Ok((stacks.tree.renamed(&mut self.nodes, &of_frames, |_| false), named))
     }
 
-    /// The weight of each node, of the samples whose innermost frame it is.
+    /// The weight of the samples of each node, without its children.
     pub fn of_nodes(
         &self,
         stacks: &Stacks,
@@ -131,7 +132,7 @@ impl NamedStacks {
         of_nodes
     }
 
-    /// The weight of each function, alone and with what it called, from that of the nodes. What calls itself counts once.
+    /// The weight of each function, alone and with its callees, from that of the nodes, without recursion.
     pub fn totals(&self, mut of_nodes: Vec<Weight>) -> Vec<FunctionTotal> {
         let mut totals = vec![FunctionTotal::default(); self.functions.len()];
         for (&(_, function), &weight) in self.nodes.iter().zip(&of_nodes) {
@@ -162,7 +163,7 @@ impl NamedStacks {
         }
         let mut repeated = vec![false; self.nodes.len()];
         let mut on_path = vec![0_u32; self.functions.len()];
-        // Each node on the way with its next sibling.
+        // The nodes on the path, each with its next sibling.
         let mut path: Vec<u32> = Vec::new();
         let mut next = first_root;
         loop {
@@ -185,8 +186,8 @@ impl NamedStacks {
 /// The weight of a function.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FunctionTotal {
-    /// Of samples in it.
+    /// The samples in it.
     pub own: Weight,
-    /// Of samples in it or in what it called.
+    /// The samples in it and its callees.
     pub total: Weight,
 }

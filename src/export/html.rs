@@ -1,8 +1,8 @@
-//! Writes the stacks and times of one recording, or of two that are compared, as a page that opens in a browser
-//! without a server or a request.
+//! Writes the stacks and times of one recording, or of two that are compared, as a page that opens in a
+//! browser without a server or a request.
 //!
-//! The page is `html/page.html` with the style, the scripts and the data, which is compressed and in base64, so that
-//! nothing in it can be taken for markup. Compressed with gzip, the data is:
+//! The page is `html/page.html` with the style, the scripts and the data, which is compressed and in base64,
+//! so that nothing in it can be taken for markup. Compressed with gzip, the data is:
 //!
 //! | part | contents |
 //! |---|---|
@@ -10,10 +10,10 @@
 //! | [`Head`] | JSON |
 //! | columns, one after the other | LEB128 numbers; [`Head`] has the length of each in bytes |
 //!
-//! The first columns describe functions (file + 1 or 0, kind) and nodes of the stacks (distance to the parent, or 0;
-//! function). Those of a recording describe its rows, which are sorted by time: time after the previous row, in steps;
-//! label, event, node + 1 or 0, number of samples, sum of their periods, number of the instruction + 1 or 0, counted
-//! through all of `code`.
+//! The first columns describe functions (file + 1 or 0, kind) and nodes of the stacks (distance to the
+//! parent, or 0; function). Those of a recording describe its rows, which are sorted by time: time after the
+//! previous row, in steps; label, event, node + 1 or 0, number of samples, sum of their periods, number of
+//! the instruction + 1 or 0, counted through all of `code`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -47,12 +47,12 @@ const SCRIPT: &str = concat!(
     include_str!("html/front.js"),
 );
 
-/// SHA-256 of the script and of the style, in base64: the page lets a browser use no other. A test prints them after a
-/// change.
+/// SHA-256 of the script and of the style, in base64: the page lets a browser use no others. A test prints
+/// them after a change.
 const SCRIPT_HASH: &str = "YJSW8wP4Z7uWn7X3BIzy9FXoingz7ilHITcip8OFOjA=";
 const STYLE_HASH: &str = "n+0YXns1sUn1ToFA2YlJaVKgMVIbhQMs3rxVZfaoKHc=";
 
-/// What the data begins with.
+/// The start of the data.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Head {
     /// The names of the functions.
@@ -79,7 +79,7 @@ pub struct File {
 /// A recording.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RecordingHead {
-    /// What the program says about the recording.
+    /// Facts about the recording, shown on the page.
     pub about: serde_json::Value,
     /// Its events.
     pub events: Vec<EventHead>,
@@ -104,7 +104,7 @@ pub struct EventHead {
     pub name: String,
     /// Unit of a period: `ns`, `samples` or the event.
     pub unit: String,
-    /// True if a sample stands for the time from its own on, as long as its period.
+    /// True if a sample lasts for its period, from its own time on.
     pub lasts: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct Side<'s> {
     pub shown: Option<u32>,
     /// The functions whose code is shown.
     pub annotated: Annotated,
-    /// What the program says about it.
+    /// Facts about the recording, shown on the page.
     pub about: serde_json::Value,
 }
 
@@ -129,7 +129,7 @@ pub struct Side<'s> {
 ///
 /// # Errors
 ///
-/// None occurs, as memory takes all bytes.
+/// Those of writing to memory, which does not fail.
 pub fn pack(named: &NamedStacks, mut sides: Vec<Side<'_>>) -> io::Result<Vec<u8>> {
     let code = sides.iter_mut().flat_map(|side| std::mem::take(&mut side.annotated.functions)).collect();
     let mut columns = Columns::default();
@@ -168,8 +168,7 @@ pub fn pack(named: &NamedStacks, mut sides: Vec<Side<'_>>) -> io::Result<Vec<u8>
     packed.finish()
 }
 
-/// Gives the events of later recordings the names that they have in the first one, so that they are compared even if
-/// their modifiers or their PMUs differ.
+/// Renames events of later recordings as in the first: they are compared even if modifiers or PMUs differ.
 fn share_names(recordings: &mut [RecordingHead]) {
     let Some((first, others)) = recordings.split_first_mut() else { return };
     let has = |events: &[EventHead], name: &str| events.iter().any(|event| event.name == name);
@@ -187,7 +186,7 @@ fn share_names(recordings: &mut [RecordingHead]) {
     }
 }
 
-/// What rows are sorted and added up by: time, event, label, node + 1, instruction + 1.
+/// The key by which rows are sorted and added up: time, event, label, node + 1, instruction + 1.
 type Place = ((bool, Option<Time>), u32, u32, u32, u64);
 
 fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
@@ -199,7 +198,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
         .map(|(row, &weight)| {
             let node = placed.get(row.stack as usize).map_or(0, |node| node + 1);
             let spot = annotated.spot(row.stack).map_or(0, |spot| spot + 1);
-            // Those without a time come last.
+            // Rows without a time come last.
             let time = (row.time.is_none(), row.time);
             ((time, row.event, row.label, node, spot), weight)
         })
@@ -248,7 +247,7 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
     }
 }
 
-/// Columns of numbers, LEB128.
+/// LEB128 columns of numbers.
 #[derive(Default)]
 struct Columns {
     bytes: Vec<u8>,
@@ -293,7 +292,7 @@ pub fn write(packed: &[u8], out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes bytes in base64, as RFC 4648 has it.
+/// Writes bytes in base64 (RFC 4648).
 fn write_base64(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for three in bytes.chunks(3) {

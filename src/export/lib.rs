@@ -1,12 +1,13 @@
-//! Writes what a recording holds in the formats of other programs, and shows and lists it.
+//! Writes recordings in the formats of other programs, and shows and lists their contents.
 //!
-//! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and [`firefox`], a page
-//! of [`html`], a picture of [`svg`]), and branches for compilers ([`branches`] of a program, [`branch_files`] of all programs).
-//! [`list::list`] lists what a recording names, [`ranking`] its functions, and [`view::view`] shows each sample.
+//! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and
+//! [`firefox`], a page of [`html`], a picture of [`svg`]), and branches for compilers ([`branches`] of a
+//! program, [`branch_files`] of all programs). [`list::list`] lists what a recording names, [`ranking`] its
+//! functions, and [`view::view`] shows each sample.
 //!
 //! A recording is read twice: first for what its records mean ([`Facts`]: events, mappings, names), then for
-//! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory depends on what is
-//! distinct, not on the number of samples. Each format prints these.
+//! its samples, on all threads. [`Stacks`] holds each distinct stack once, so memory does not depend on the
+//! number of samples.
 
 pub mod annotate;
 pub mod branch_files;

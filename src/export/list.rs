@@ -1,5 +1,5 @@
-//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, namespaces, mappings), each with
-//! its samples.
+//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, namespaces, mappings),
+//! each with its samples.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -247,20 +247,19 @@ pub struct MappingRow {
     pub period: Decimal<u64>,
 }
 
-/// What a sample counts for.
+/// The row that a sample counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Key {
     Event(u32),
-    /// A mapping by its number; `None` if the address is in none.
+    /// A mapping by its number; `None` outside of mappings.
     Mapping(Option<u32>),
-    /// A thread by its process; `None` if the sample does not have them.
+    /// A thread by its process; `None` if the sample has neither.
     Thread(Option<(Space, u32)>),
     Cgroup(Option<u64>),
     Namespaces(Option<Namespaces>),
 }
 
 impl Listing {
-    /// The sums of periods of all rows.
     fn periods(&self) -> Vec<u64> {
         match self {
             Listing::Events { rows, .. } => rows.iter().map(|row| row.period.0).collect(),
@@ -276,7 +275,7 @@ impl Listing {
 }
 
 impl What {
-    /// `None` if the sample is too short to have it, or it is behind registers of an unknown ABI.
+    /// The key of a sample; `None` if it is missing, or follows registers of an unknown ABI.
     fn key(self, sample: SampleView<'_>, event: usize, facts: &Facts, tasks: &Tasks) -> Option<Key> {
         Some(match self {
             What::Events => Key::Event(event as u32),
@@ -299,7 +298,7 @@ impl What {
         })
     }
 
-    /// What a sample that counts for nothing does not have.
+    /// The field that a sample without a key lacks.
     fn missing(self) -> &'static str {
         match self {
             What::Events => "an event",
@@ -311,10 +310,9 @@ impl What {
     }
 }
 
-/// The weight of each of what is counted.
 type Counts<K> = HashMap<K, Weight, RandomState>;
 
-/// The counts of one batch, by event; siblings are one.
+/// The counts of one batch, by event; siblings count as one.
 #[derive(Default)]
 struct Tally {
     counts: Counts<(u32, Key)>,
@@ -366,7 +364,6 @@ fn count(counts: &mut Counts<(u32, Key)>, key: (u32, Key), period: u64) {
     *counts.entry(key).or_default() += Weight { samples: 1, period };
 }
 
-/// A mapping as recorded.
 struct Mapped {
     dso: Dso,
     pid: u32,
@@ -377,21 +374,20 @@ struct Mapped {
     access: Option<String>,
 }
 
-/// What the records other than samples name, in the order of the file.
+/// The names in records other than samples, in file order.
 #[derive(Default)]
 struct Named {
-    /// By process, its threads.
+    /// The threads of each process.
     threads: BTreeMap<Space, BTreeMap<u32, Weight>>,
     /// The mappings; their numbers are those of the address spaces.
     mappings: Vec<Mapped>,
-    /// Set if namespaces are listed.
     tasks: Option<TaskChanges>,
-    /// The distinct sets of namespaces that threads have.
+    /// The distinct namespace sets of threads.
     namespaces: Vec<Namespaces>,
 }
 
-/// Reads a recording, and lists what it names, with the samples that `filter` selects, of one event (`shown`) unless it
-/// selects events.
+/// Lists the names in a recording, with the samples that `filter` selects; of one event (`shown`), unless the
+/// filter selects events.
 ///
 /// # Errors
 ///

@@ -11,16 +11,16 @@ use perfx_look::json::Decimal;
 use crate::list::{BuildIdRow, CgroupRow, DsoRow, EventRow, Listing, What};
 
 impl What {
-    /// True if the rows of several recordings add up. The ids of processes, threads and namespaces stand for others in
-    /// each recording, and so do mappings.
+    /// True if the rows of several recordings add up. Processes, threads, namespaces and mappings of
+    /// different recordings are unrelated, even if their numbers are equal.
     pub fn adds_up(self) -> bool {
         matches!(self, What::Events | What::Dsos | What::BuildIds | What::Cgroups)
     }
 }
 
 impl Listing {
-    /// Adds the rows of another recording to lists that add up. Those that are the same have the same name; build-ids,
-    /// and cgroups without a path, have the same number.
+    /// Adds the rows of another recording, for lists that add up. Rows with the same name are added;
+    /// build-ids, and cgroups without a path, are compared by number.
     pub fn add(&mut self, later: Listing) {
         match (self, later) {
             (Listing::Events { rows }, Listing::Events { rows: later }) => {
@@ -70,7 +70,7 @@ macro_rules! sum {
 
 sum! { EventRow: ; DsoRow: mappings; BuildIdRow: ; CgroupRow: ; }
 
-/// Adds up the rows that have the same key; the others follow in the order in which they came.
+/// Adds up rows with the same key, in the order of their first.
 fn add_rows<R: Sum, K: Hash + Eq>(rows: &mut Vec<R>, later: Vec<R>, key: impl Fn(&R) -> K) {
     let mut sums: IndexMap<K, R> = IndexMap::new();
     for row in mem::take(rows).into_iter().chain(later) {

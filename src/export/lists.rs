@@ -1,8 +1,8 @@
-//! Counts what the branch lists of simpleperf say of a program: they tell which branches were taken, and the program's
-//! code tells which these are.
+//! Counts a program's branches in branch lists of simpleperf: a list has which branches were taken, and the
+//! program's code where these are.
 //!
-//! Source: AOSP, simpleperf/ETMDecoder.cpp (ConvertETMBranchMapToInstrRanges). Where that takes an address of the branch
-//! before for the target of an ISB, execution goes straight on here.
+//! Source: AOSP, simpleperf/ETMDecoder.cpp (ConvertETMBranchMapToInstrRanges). Unlike there, an ISB has no
+//! target: execution continues after it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,20 +15,20 @@ use perfx_trace::Kind;
 
 use crate::ranges::{Code, INSTRUCTION};
 
-/// The program that is looked for in lists.
+/// The program to find in the lists.
 pub(crate) struct Wanted<'p> {
     pub(crate) path: &'p Path,
     pub(crate) id: Option<BuildId>,
-    /// The address of its symbol `_stext`, if it is a kernel.
+    /// The address of the symbol `_stext` in a kernel.
     pub(crate) stext: Option<u64>,
     pub(crate) code: Code,
 }
 
-/// What ran straight on: the branch to it, its first and its last instruction.
+/// A straight-line run: the branch to it, its first and its last instruction.
 pub(crate) type ListedRun = (Option<u64>, u64, Option<u64>);
 
-/// Calls `take` for each list of a program in these bytes of a file or section: with its path there, with what ran, and
-/// how often.
+/// Calls `take` for each list of a program in the bytes of a file or section, with the program's path there,
+/// the runs, and their count.
 pub(crate) fn each_list(
     bytes: &[u8],
     name: &str,
@@ -70,7 +70,7 @@ pub(crate) fn each_list(
     Ok(())
 }
 
-/// What is added to an address in the lists of a binary to make it one of the program; `None` if it is another one.
+/// The difference between addresses in a binary's lists and in the program; `None` for another program.
 fn shift(binary: &TracedBinary<'_>, wanted: &Wanted<'_>) -> Option<u64> {
     let name = Path::new(OsStr::from_bytes(binary.path)).file_name();
     let is_own = match wanted.id.filter(|_| !binary.build_id.is_empty()) {
@@ -87,7 +87,7 @@ fn shift(binary: &TracedBinary<'_>, wanted: &Wanted<'_>) -> Option<u64> {
     }
 }
 
-/// What ran straight on according to a list: the branch to it, its first and its last instruction.
+/// The straight-line runs of a list.
 fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
     let mut runs = Vec::new();
     let (mut from, mut last) = (None, None);
@@ -104,7 +104,7 @@ fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
             (Kind::Conditional | Kind::Barrier, _) if !is_taken || kind == Kind::Barrier => {
                 ip = ip.wrapping_add(INSTRUCTION)
             }
-            // A list ends at a branch whose target the code does not tell.
+            // A list ends at a branch whose target is not in the code.
             _ => break,
         }
     }

@@ -1,14 +1,14 @@
-//! Tells a change from noise: that of sampling, and that between runs of the same program.
+//! Distinguishes changes from the noise of sampling and between runs of the same program.
 //!
-//! Special functions are calculated here, because two of a dozen lines are needed, and the crates that have them bring
-//! a library of distributions. The results are as exact as an error probability needs to be, about ten digits.
+//! Special functions are calculated here: only two of a dozen lines are needed, and crates bring a library of
+//! distributions. The results have about ten digits, enough for an error probability.
 
-/// The probability that sampling alone makes two numbers of samples differ so much or more, if equally many samples
-/// are expected for each unit of exposure.
+/// The probability that sampling alone makes two numbers of samples differ at least this much, if equally
+/// many samples are expected per unit of exposure.
 ///
-/// If samples come independently of each other, the share of the second number in the sum of both has a binomial
-/// distribution, which is exact for small numbers, too. The numbers need not be whole: of samples with different
-/// periods, they are the number of equal samples that are as exact.
+/// If samples are independent, the share of the second number in the sum has a binomial distribution, which
+/// is exact for small numbers, too. The numbers need not be whole: for samples with different periods, they
+/// are the number of equal samples with the same precision.
 pub(crate) fn sampling([a, b]: [f64; 2], exposures: [f64; 2]) -> f64 {
     let expected = exposures[1] / (exposures[0] + exposures[1]);
     if !(expected > 0.0 && expected < 1.0) {
@@ -19,10 +19,10 @@ pub(crate) fn sampling([a, b]: [f64; 2], exposures: [f64; 2]) -> f64 {
     (2.0 * at_least_a.min(at_least_b)).min(1.0)
 }
 
-/// How much runs of the same program differ, by the runs of two sides.
+/// The variation between runs of the same program, estimated from two sides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
-    /// Of all runs.
+    /// The mean of all runs.
     mean: f64,
     variance: f64,
     /// Degrees of freedom of the variance.
@@ -38,25 +38,25 @@ impl Spread {
         Some(Spread { mean: mean(&sides.concat()), variance, freedom })
     }
 
-    /// The variance in proportion to the mean, as sampling alone makes it.
+    /// The variance relative to the mean, as from sampling alone.
     pub(crate) fn relative(self) -> f64 {
         // The median of estimates of a variance is less than the variance (Wilson and Hilferty).
         let median = (1.0 - 2.0 / (9.0 * self.freedom)).powi(3);
         self.variance / self.mean / median
     }
 
-    /// The spread if what is typical of other things in the same runs counts half as much as its own variance.
+    /// The spread if the typical variance of other values in the same runs counts half as much as its own.
     ///
-    /// A variance from a few runs is so uncertain that only large changes are beyond it, so it helps much to know others:
-    /// with five runs a side, a test that may err once in 280 times needs a change of 3.6 standard errors and not of 4.1.
-    /// This is the moderated t test of gene expression (Smyth 2004). There the weight of what is typical is estimated;
-    /// here that was rejected, because it may become so large that something with much noise of its own seems changed.
+    /// A variance from a few runs is so uncertain that only large changes exceed it; others help: with five
+    /// runs a side, a test that may err once in 280 times needs a change of 3.6 standard errors instead of
+    /// 4.1. This is the moderated t test of gene expression (Smyth 2004). Estimating the weight of the
+    /// typical variance, as there, was rejected: it may become so large that a noisy value seems changed.
     pub(crate) fn moderated(self, typical: f64) -> Spread {
         let variance = (2.0 * self.variance + typical * self.mean) / 3.0;
         Spread { variance, freedom: 1.5 * self.freedom, ..self }
     }
 
-    /// The probability that the means of two sides with this spread differ so much or more: Student's test.
+    /// The probability that two sides with this spread have means at least this different: Student's test.
     pub(crate) fn between(self, [a, b]: [&[f64]; 2]) -> f64 {
         let variance = self.variance * (1.0 / a.len() as f64 + 1.0 / b.len() as f64);
         let difference = (mean(a) - mean(b)).powi(2);
@@ -76,8 +76,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Which of many tests, each a probability and a weight, show more than noise, if the probability that any is wrong is
-/// at most `error`: Holm's method, with weights. A test with a larger weight may have a larger part of the error.
+/// The tests, each a probability and a weight, that show more than noise, if the probability that any is
+/// wrong is at most `error`: Holm's method with weights. A larger weight gets a larger share of the error.
 pub(crate) fn beyond_noise(tests: &[(f64, f64)], error: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..tests.len()).filter(|&test| tests[test].1 > 0.0).collect();
     order.sort_by(|&one, &other| {
@@ -96,7 +96,7 @@ pub(crate) fn beyond_noise(tests: &[(f64, f64)], error: f64) -> Vec<bool> {
     beyond
 }
 
-/// The regularised incomplete beta function: the part of the beta distribution with these parameters that is below `x`.
+/// The regularised incomplete beta function: the part of this beta distribution below `x`.
 fn beta_below(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -111,14 +111,14 @@ fn beta_below(a: f64, b: f64, x: f64) -> f64 {
     beta_below_mean(a, b, x)
 }
 
-/// The same below about the mean: a continued fraction (NIST Handbook of Mathematical Functions, 8.17.22), from its
-/// front (Lentz).
+/// The same below about the mean, by a continued fraction (NIST Handbook of Mathematical Functions, 8.17.22)
+/// evaluated from the front (Lentz).
 fn beta_below_mean(a: f64, b: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
     let logarithm = ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p();
     let (mut value, mut c, mut d) = (1.0, 1.0, 0.0);
-    // It takes about the square root of the larger parameter; with 10^10 samples it is exact enough.
+    // The steps are about the square root of the larger parameter; this is enough for 10^10 samples.
     for step in 0..200_000_u32 {
         let m = f64::from(step / 2);
         let numerator = match step {

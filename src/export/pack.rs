@@ -1,5 +1,5 @@
-//! Finds the files that name the functions in a recording's stacks, for a pack with which another machine names
-//! them the same.
+//! Finds the files that name the functions in a recording's stacks, for a pack with which another machine
+//! names them the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
@@ -94,8 +94,9 @@ impl SymbolFiles {
         found
     }
 
-    /// The folder in the pack of each DSO: that of perf's cache, unless it is `reserved`, inside of that, or where another
-    /// file of the pack is. perf finds an entry of its cache by a link, so the folder may have any name.
+    /// The folder in the pack of each DSO: that of perf's cache, unless it is `reserved`, inside of that, or
+    /// where another file of the pack is. perf finds an entry of its cache by a link, so the folder may have
+    /// any name.
     pub fn folders(&self, reserved: &[&str]) -> BTreeMap<BuildId, String> {
         let of_cache = || self.dsos.iter().map(|(&id, dso)| (id, dso, dso.folder(id)));
         let mut files: BTreeSet<String> = reserved.iter().map(|&name| name.to_owned()).collect();

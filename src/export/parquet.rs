@@ -1,7 +1,7 @@
 //! Writes a recording as tables in Parquet files, for DuckDB, Spark, pandas and others.
 //!
-//! What Spark cannot read is avoided: times have plain numbers, and the table of samples no numbers of 64 bits
-//! without a sign. The bytes of a table depend on the recording and the options only.
+//! Spark cannot read all types: times are plain numbers, and the table of samples has no unsigned 64-bit
+//! numbers. The bytes of a table depend on the recording and the options only.
 
 mod gather;
 mod history;
@@ -38,15 +38,15 @@ pub use schema::{
 use spe::Traced;
 use table::{About, TableWriter};
 
-/// The version of the schema, which increases whenever a query for the old one would misread the new one.
+/// The version of the schema, increased whenever a query for the old one would misread the new one.
 pub const SCHEMA: u32 = 2;
 
-/// What identifies a recording, whatever it was converted to before it is read.
+/// The identity of a recording, independent of conversions before it is read.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The first 16 hex digits of the SHA-256 of its bytes; those of a directory's files one after the other.
+    /// The first 16 hex digits of the SHA-256 of its bytes; for a directory, of its files' bytes in order.
     pub id: String,
-    /// Its name, as it was given.
+    /// The path as given by the user.
     pub path: String,
     /// Its size, bytes.
     pub bytes: u64,
@@ -55,7 +55,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads all bytes of a recording that can be read again.
+    /// Reads all bytes of a recording that can be reread.
     ///
     /// # Errors
     ///
@@ -103,18 +103,17 @@ pub struct Written {
     pub rows: Vec<(&'static str, u64)>,
     /// The recorded machine.
     pub hostname: Option<Vec<u8>>,
-    /// The time of the first sample, ns since 1970, if the recording relates its clock to it.
+    /// The time of the first sample, ns since 1970, if the recording relates its clock to the wall clock.
     pub first_wall_ns: Option<u64>,
-    /// How many DSOs have symbols; `None` if their frames were not written.
+    /// The number of DSOs with symbols; `None` if frames were not written.
     pub named: Option<Named>,
 }
 
-/// Writes tables. `create` opens a table, or returns `None` if it is not wanted; samples that wait to be sorted go into
-/// `temp_files`.
+/// Writes tables. `create` opens a table, or returns `None` to skip it; samples are sorted in `temp_files`.
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or a table cannot be written: on a big-endian machine none can.
+/// The recording cannot be read or decompressed, or a table not written, as on any big-endian machine.
 pub fn write_tables(
     recording: &mut Recording,
     identity: &Identity,
@@ -123,7 +122,7 @@ pub fn write_tables(
     mut create: impl FnMut(&'static Table) -> Result<Option<Box<dyn Write + Send>>>,
     report: &mut Report,
 ) -> Result<Written> {
-    // The crate parquet writes numbers in the byte order of the machine, so that no program could read the files.
+    // The crate parquet writes numbers in the machine's byte order, so no program could read the files.
     ensure!(
         cfg!(target_endian = "little"),
         "Parquet files can't be written on a big-endian machine: use perfx export csv, or a little-endian machine"
@@ -214,7 +213,7 @@ fn text(recording: &Recording, feature: Feature) -> Option<&[u8]> {
     read_str(recording.features.get(&feature)?, recording.endian)
 }
 
-/// What the tables are written from.
+/// The source of the tables.
 struct Tables<'a> {
     recording: &'a Recording,
     identity: &'a Identity,
@@ -339,7 +338,7 @@ impl Tables<'_> {
         let mut result = Ok(());
         let visit = |number: u32, frame: Frame, name: FrameName<'_>| {
             let outer = name.functions.first();
-            // Code behind the kernel's mapping belongs to the kernel only if a symbol is there.
+            // Code after the kernel's mapping belongs to the kernel only if it has a symbol.
             let dso = frame.dso.filter(|_| name.dso.is_some());
             if let Some(has) = dso.filter(|_| outer.is_some()).and_then(|dso| symbols.get_mut(dso as usize)) {
                 *has = true;
@@ -465,7 +464,7 @@ fn write_samples(
     gathered: Gathered,
 ) -> Result<()> {
     let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
-    // Sorting takes the memory.
+    // Frees memory for sorting.
     drop((tree, lowest));
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
@@ -529,7 +528,7 @@ fn machine_pid(machine: Machine) -> Option<i64> {
     machine.guest().map(|pid| i64::from(pid as i32))
 }
 
-/// What a DSO is, if it is not memory.
+/// The kind of a DSO that is not memory.
 fn kind(dso: &Dso) -> &'static str {
     let name = dso_name(dso);
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);

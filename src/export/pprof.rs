@@ -1,5 +1,5 @@
-//! Writes stacks as a profile of pprof, with functions, source lines and inlined calls inside, so that no reader
-//! needs the programs.
+//! Writes stacks as a profile of pprof. It includes functions, source lines and inlined calls, so that no
+//! reader needs the programs.
 //!
 //! The format is `message Profile` of google/pprof (proto/profile.proto), compressed with gzip.
 
@@ -25,13 +25,13 @@ use crate::stacks::{Label, Stacks};
 /// A profile.
 #[derive(Clone, PartialEq, Message)]
 pub struct Profile {
-    /// What the values of a sample are.
+    /// The types of a sample's values.
     #[prost(message, repeated, tag = "1")]
     pub sample_type: Vec<ValueType>,
     /// The samples.
     #[prost(message, repeated, tag = "2")]
     pub sample: Vec<Sample>,
-    /// The files, first the main program.
+    /// The files, starting with the main program.
     #[prost(message, repeated, tag = "3")]
     pub mapping: Vec<Mapping>,
     /// The places in files.
@@ -40,22 +40,22 @@ pub struct Profile {
     /// The functions.
     #[prost(message, repeated, tag = "5")]
     pub function: Vec<Function>,
-    /// All strings, first the empty one.
+    /// All strings, starting with the empty one.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
-    /// From the first sample to the last, ns.
+    /// The time from the first sample to the last, ns.
     #[prost(int64, tag = "10")]
     pub duration_nanos: i64,
     /// The event of the period.
     #[prost(message, optional, tag = "11")]
     pub period_type: Option<ValueType>,
-    /// Between two samples, in the event's unit; 0 if it varies.
+    /// The interval between samples, in the event's unit; 0 if it varies.
     #[prost(int64, tag = "12")]
     pub period: i64,
     /// Numbers of strings.
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,
-    /// The number of the string with the type to show first.
+    /// The string of the type to show first.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }
@@ -80,7 +80,7 @@ pub struct Sample {
     /// One for each sample type.
     #[prost(int64, repeated, tag = "2")]
     pub value: Vec<i64>,
-    /// What the samples have in common.
+    /// The common labels of the samples.
     #[prost(message, repeated, tag = "3")]
     pub label: Vec<PprofLabel>,
 }
@@ -108,7 +108,7 @@ pub struct Mapping {
     /// The lowest address.
     #[prost(uint64, tag = "2")]
     pub memory_start: u64,
-    /// The end of the addresses.
+    /// The end of the addresses, exclusive.
     #[prost(uint64, tag = "3")]
     pub memory_limit: u64,
     /// The offset in the file of the lowest address.
@@ -143,7 +143,7 @@ pub struct Location {
     /// The file; 0 if there is none.
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
-    /// The address: in a file, the offset.
+    /// The address: an offset in a file.
     #[prost(uint64, tag = "3")]
     pub address: u64,
     /// The functions, the innermost inlined one first.
@@ -171,7 +171,7 @@ pub struct Function {
     /// Its name.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// Its name in the symbol table or in DWARF. Where it is equal to the name, pprof demangles it again.
+    /// Its name in the symbol table or in DWARF. If it equals the name, pprof demangles it again.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
     /// The source file.
@@ -179,13 +179,12 @@ pub struct Function {
     pub filename: i64,
 }
 
-/// The numbers of a function's name, its name in the symbol table, and its file: pprof merges what has the same.
+/// The strings of a function's name, its name in the symbol table, and its file: pprof merges equal ones.
 type FunctionKey = [i64; 3];
 
-/// The mappings by DSO, the process whose memory they are, and the recorded start, and whether each is a file.
+/// By DSO, process (for its memory) and recorded start: whether the mapping is a file, and the mapping.
 type Mappings = IndexMap<(Option<u32>, u32, Option<u64>), (bool, Mapping), RandomState>;
 
-/// Strings by their numbers.
 #[derive(Default)]
 struct Strings(IndexSet<String, RandomState>);
 
@@ -199,7 +198,7 @@ impl Strings {
 }
 
 impl Profile {
-    /// Makes the profile of all events of a recording. Returns also how many DSOs have symbols.
+    /// Makes the profile of all events of a recording. Also returns how many DSOs have symbols.
     ///
     /// # Errors
     ///
@@ -209,7 +208,7 @@ impl Profile {
         let mut strings = Strings(IndexSet::default());
         strings.number("");
         let mut profile = Profile::default();
-        // The event shown first is that of `export folded`.
+        // Like `export folded`, begins with the default event.
         let sampled = stacks.sampled(facts);
         let first = sampled.default_event();
         let events: Vec<u32> = first
@@ -252,8 +251,7 @@ impl Profile {
         }
     }
 
-    /// Adds mappings, functions and locations; returns the location of each frame as the innermost one and as a
-    /// caller.
+    /// Adds mappings, functions and locations; returns each frame's locations as innermost and as caller.
     fn locations(
         &mut self,
         stacks: &Stacks,
@@ -305,7 +303,7 @@ impl Profile {
         Ok((of_frames, named))
     }
 
-    /// The samples in the code of each mapping, by its id.
+    /// The samples in the code of each mapping, by id.
     fn sampled(&self, stacks: &Stacks, of_frames: &[[u64; 2]], mappings: usize) -> Vec<u64> {
         let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
         let mut sampled = vec![0; mappings + 1];
@@ -318,9 +316,9 @@ impl Profile {
         sampled
     }
 
-    /// Puts the mappings in order, and numbers them: readers take the first one for the main program, which is the
-    /// first file that a process of the recording mapped. A recording of all CPUs has none, and the first of all files
-    /// would be that of some daemon: there it is the one with the most samples (`sampled`).
+    /// Orders and numbers the mappings: readers expect the main program first, which is the first file that a
+    /// process of the recording mapped. A recording of all CPUs has none, and its first file would be that of
+    /// some daemon: there, the file with the most samples (`sampled`) comes first.
     fn number_mappings(&mut self, mappings: Mappings, sampled: &[u64]) {
         let mut mappings: Vec<_> = mappings.into_iter().collect();
         mappings.sort_by_key(|&((dso, process, start), (is_file, ref mapping))| {
@@ -366,20 +364,20 @@ impl Profile {
             while next != StackTree::ROOT {
                 let (parent, number) = nodes[next as usize];
                 let frame = frames[number as usize];
-                // The first address of user code before that of the kernel is where execution was.
+                // The first user address before the kernel's is where execution was.
                 let returns = callee == Some(frame.mode) && (!records_calls || is_kernel(frame));
                 location_id.push(locations[number as usize][usize::from(returns)]);
                 (next, callee) = (parent, Some(frame.mode));
             }
             self.sample.push(Sample { location_id, value, label: labels[label as usize].clone() });
         }
-        // Locations that no sample has.
+        // Drops locations without samples.
         let used: std::collections::HashSet<u64> =
             self.sample.iter().flat_map(|sample| sample.location_id.iter().copied()).collect();
         self.location.retain(|location| used.contains(&location.id));
     }
 
-    /// The profile of several recordings: the values of equal stacks add up, and so do the durations.
+    /// The profile of several recordings: values of equal stacks add up, as do durations.
     pub fn joined(parts: Vec<Profile>) -> Profile {
         if parts.len() == 1 {
             return parts.into_iter().next().unwrap_or_default();
@@ -414,7 +412,7 @@ impl Profile {
         all
     }
 
-    /// Reports sums that are cut off, because they have too many bits for a profile.
+    /// Reports sums that are cut off because they exceed 64 bits.
     pub fn say_cut_off(&self, report: &mut Report) {
         let values = self.sample.iter().flat_map(|sample| &sample.value);
         say_cut_off(values.map(|value| value.unsigned_abs()), i64::MAX as u64, report);
@@ -433,7 +431,7 @@ impl Profile {
     }
 }
 
-/// What the profiles of several recordings have in common; ids are from 1, in the order of insertion.
+/// The shared tables of several recordings' profiles; ids start at 1, in order of insertion.
 #[derive(Default)]
 struct Join {
     strings: Strings,
@@ -514,7 +512,7 @@ impl Join {
 }
 
 impl Mapping {
-    /// Extends the mapping by that of the same part of a file in another recording.
+    /// Extends the mapping by one of the same file part in another recording.
     fn join(&mut self, other: &Mapping) {
         self.memory_limit = self.memory_limit.max(other.memory_limit);
         self.has_functions |= other.has_functions;
@@ -523,16 +521,16 @@ impl Mapping {
         self.has_inline_frames |= other.has_inline_frames;
     }
 
-    /// Extends what is no recorded mapping, such as the memory of a process, to the page of a frame.
+    /// Extends a mapping that was not recorded, such as the memory of a process, to the page of a frame.
     fn extend(&mut self, frame: Frame, is_file: bool) {
         // The caller's address is one byte lower.
         self.memory_start = self.memory_start.min(frame.at.saturating_sub(1)) & !0xfff;
         self.memory_limit = self.memory_limit.max((frame.at | 0xfff).saturating_add(1));
-        // Addresses of files are offsets in them; those of kernels and memory are themselves.
+        // Addresses in files are offsets; those of kernels and memory are the addresses themselves.
         self.file_offset = if is_file { self.memory_start } else { 0 };
     }
 
-    /// Notes what is known of a frame.
+    /// Marks which names are known.
     fn add(&mut self, name: &FrameName<'_>) {
         self.has_functions |= !name.functions.is_empty();
         self.has_filenames |= name.functions.iter().any(|function| function.file.is_some());

@@ -1,10 +1,11 @@
-//! The text that `simpleperf inject --output autofdo` makes of a trace of CoreSight.
+//! Writes the text of `simpleperf inject --output autofdo` for a trace of CoreSight.
 //!
-//! The trace tells of each branch, and each ends a range of code, also one that was not taken, and so does what the
-//! trace unit takes for a branch (ISB). simpleperf does not write where indirect branches went. Addresses are offsets in
-//! the file, which newer readers of AutoFDO expect; simpleperf before 2025 counts them from the first segment on, which
-//! is the same but for what lld links. Those of a kernel module count from its `.text` on, as simpleperf writes them of
-//! branch lists; of a trace it takes the code of modules from the wrong place of their files.
+//! The trace has each branch, taken or not, and each ends a range of code, as does an ISB, which the trace
+//! unit treats as a branch. simpleperf does not write the targets of indirect branches. Addresses are offsets
+//! in the file, as newer readers of AutoFDO expect; simpleperf before 2025 counts them from the first
+//! segment, which is the same except in files that lld links. Addresses of a kernel module are relative to
+//! its `.text`, as simpleperf writes them from branch lists; from a trace, it reads the code of modules at
+//! the wrong place of their files.
 //!
 //! Source: AOSP, simpleperf/ETMDecoder.cpp (InstrRangeParser) and cmd_inject.cpp (AutoFDOWriter).
 
@@ -24,14 +25,14 @@ pub(crate) struct Code {
     bytes: Bytes,
     /// Offset in the file, size, address.
     segments: Vec<(u64, u64, u64)>,
-    /// Of a kernel module, its branches whose target is not in the instruction, ascending by address: their targets, if
-    /// these are in the module's `.text`.
+    /// For a kernel module: ascending by address, the branches whose target is not in the instruction, with
+    /// their targets in the module's `.text`.
     module: Option<Vec<(u64, Option<u64>)>>,
 }
 
 impl Code {
-    /// A file with these segments of code: offset in the file, size, address. With `module` it is a kernel module, of which
-    /// these branches have targets that are not in the instructions.
+    /// A file with these segments of code: offset in the file, size, address. With `module`, it is a kernel
+    /// module with these branches whose targets are not in the instructions.
     pub(crate) fn new(
         bytes: Bytes,
         segments: Vec<(u64, u64, u64)>,
@@ -40,14 +41,14 @@ impl Code {
         Code { bytes, segments, module }
     }
 
-    /// What stands for an address in the text: the offset in the file. For modules simpleperf writes the address in
-    /// `.text`, with which create_llvm_prof finds the functions of a module, too.
+    /// The text's form of an address: the offset in the file. For modules, simpleperf writes the address in
+    /// `.text`, from which create_llvm_prof also finds functions.
     fn shown(&self, address: u64) -> Option<u64> {
         let offset = self.offset(address)?;
         Some(if self.module.is_some() { address } else { offset })
     }
 
-    /// The branch at an address, if one is there, and its target if that is known.
+    /// The branch at an address, with its target if known.
     fn branch(&self, ip: u64, waits: bool) -> Option<(Kind, Option<u64>)> {
         let (kind, target) = coresight::branch(self.word(ip)?, ip, waits)?;
         let relocated = self.module.as_ref().and_then(|branches| {
@@ -58,14 +59,13 @@ impl Code {
         Some((kind, relocated.unwrap_or_else(|| is_fixed.then_some(target))))
     }
 
-    /// The offset in the file.
     fn offset(&self, address: u64) -> Option<u64> {
         let inside = |&&(_, size, start): &&(u64, u64, u64)| address >= start && address - start < size;
         let (offset, _, start) = self.segments.iter().find(inside)?;
         offset.checked_add(address - start)
     }
 
-    /// Goes on to the next branch that a trace unit tells: what it is, and its target if that is known.
+    /// Advances to the next branch in the trace; returns its kind, and its target if known.
     pub(crate) fn next_branch(&self, ip: &mut u64) -> Option<(Kind, Option<u64>)> {
         loop {
             match self.branch(*ip, false) {
@@ -83,7 +83,7 @@ impl Code {
     }
 }
 
-/// Ranges of code and branches, by their offsets in the file, with their counts.
+/// Counts of code ranges and branches, by file offset.
 #[derive(Default)]
 pub(crate) struct Ranges {
     ranges: BTreeMap<(u64, u64), u64>,
@@ -91,7 +91,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// Of code that ran straight on: the branch to it, its first and its last instruction, and how often.
+    /// Counts straight-line runs: the branch to each, its first and last instruction, and the count.
     pub(crate) fn new(
         runs: impl Iterator<Item = (Option<u64>, Option<(u64, Option<u64>)>, u64)>,
         code: &Code,
@@ -115,7 +115,7 @@ impl Ranges {
                 }
                 match kind {
                     None | Some((Kind::Conditional | Kind::Barrier, _)) => {}
-                    // Where indirect branches went is not told.
+                    // Targets of indirect branches are not written.
                     Some((_, to)) => found.branch(code, ip, to, count),
                 }
                 ip += INSTRUCTION;

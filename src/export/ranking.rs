@@ -1,5 +1,4 @@
-//! Ranks the functions and the call stacks of recordings by what was sampled in them, and shows a function with its
-//! callers or with what it calls.
+//! Ranks functions and call stacks of recordings by their samples, and shows callers or callees of functions.
 //!
 //! Weights are sums of periods, as in `perf report`. A function is a symbol of a file.
 
@@ -135,7 +134,7 @@ pub struct CallRow {
 pub enum Order {
     /// By the period sampled in it.
     Own,
-    /// By the period sampled in it and in what it called.
+    /// By the period sampled in it and its callees.
     Total,
     /// By the number of samples in it.
     Samples,
@@ -145,12 +144,12 @@ pub enum Order {
     Dso,
 }
 
-/// What a tree of calls shows.
+/// The limits of a tree of calls.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
-    /// The most calls from the function that was asked for.
+    /// The maximum number of calls from the requested function.
     pub depth: u32,
-    /// The least percentage of the whole that a row has.
+    /// The minimum share of a row, percent of the whole.
     pub percent_limit: f64,
 }
 
@@ -158,9 +157,9 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Ranking {
     named: NamedStacks,
-    /// What was sampled in the innermost function of each node.
+    /// The samples in the innermost function of each node.
     of_nodes: Vec<Weight>,
-    /// What was sampled in all.
+    /// All samples.
     counted: Counted,
 }
 
@@ -189,12 +188,12 @@ impl Ranking {
         Ok(named)
     }
 
-    /// The samples that shares are parts of.
+    /// The samples to which shares relate.
     pub fn counted(&self) -> Counted {
         self.counted.clone()
     }
 
-    /// Percent of the period of all samples; of samples without periods, percent of their number.
+    /// Percent of the period of all samples; without periods, percent of their number.
     fn percent(&self, part: Weight) -> f64 {
         let (part, all) = match self.counted.period.0 {
             0 => (part.samples, self.counted.samples),
@@ -206,7 +205,7 @@ impl Ranking {
     fn function(&self, number: u32) -> (&str, Option<&str>) {
         let Some(function) = self.named.functions.get_index(number as usize) else { return ("", None) };
         let dso = function.file.map(|file| &*self.named.files[file as usize].path);
-        // What is in no mapping is one row for the kernel and one for processes.
+        // All code outside of mappings is one row for the kernel and one for processes.
         let is_of_kernel = function.place == CodePlace::Kernel && dso.is_none();
         (if is_of_kernel { "[kernel]" } else { &function.name }, dso)
     }
@@ -270,7 +269,7 @@ impl Ranking {
     pub fn stacks(&self, head: usize) -> Ranked {
         let mut sorted: Vec<(u32, Weight)> = (0..).zip(self.of_nodes.iter().copied()).collect();
         sorted.retain(|(_, weight)| !weight.is_zero());
-        // Those of the same weight are in the order of the recording.
+        // Stacks of the same weight stay in the order of the recording.
         sorted.sort_by_key(|&(_, Weight { samples, period })| Reverse((period, samples)));
         let rows = sorted.iter().take(head).map(|&(node, weight)| {
             let functions = self.outwards(node).map(|function| self.function(function).0.to_owned());
@@ -292,16 +291,14 @@ impl Ranking {
         })
     }
 
-    /// Which functions have a name that `is` accepts.
     fn chosen(&self, is: impl Fn(&str) -> bool) -> Vec<bool> {
         self.named.functions.iter().map(|function| is(&function.name)).collect()
     }
 
-    /// What the functions that `is` accepts call. Of a function that calls itself, the outermost call counts.
+    /// The callees of the functions that `is` accepts. For a recursive function, the outermost call counts.
     pub fn callees(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
         let chosen = self.chosen(is);
         let mut tree = CallTree::default();
-        // The place of each node in the tree.
         let mut places: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
         for (&(parent, function), &weight) in self.named.nodes.iter().zip(&self.of_nodes) {
             let above = places.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
@@ -317,10 +314,10 @@ impl Ranking {
         Ranked::Callees { counted: self.counted(), rows: self.rows(tree, shape) }
     }
 
-    /// The callers of the functions that `is` accepts. Of a function that calls itself, the outermost call counts.
+    /// The callers of the functions that `is` accepts. For a recursive function, the outermost call counts.
     pub fn callers(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
         let chosen = self.chosen(is);
-        // The outermost node with such a function above each node, or the node itself.
+        // The outermost node with such a function on the path to each node, or the node itself.
         let mut outermost: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
         let mut weights = vec![Weight::default(); self.of_nodes.len()];
         for (node, &(parent, function)) in self.named.nodes.iter().enumerate() {
@@ -382,7 +379,7 @@ impl Ranking {
     }
 }
 
-/// Calls from, or to, the functions that were asked for.
+/// Calls from or to the requested functions.
 #[derive(Default)]
 struct CallTree {
     /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
@@ -405,7 +402,7 @@ impl CallTree {
         self.depths[number as usize]
     }
 
-    /// Adds to a node; nothing happens if it is [`StackTree::ROOT`].
+    /// Adds to a node, unless it is [`StackTree::ROOT`].
     fn add(&mut self, number: u32, weight: Weight) {
         if let Some(sum) = self.weights.get_mut(number as usize) {
             *sum += weight;

@@ -1,5 +1,5 @@
-//! Chooses the event that is counted of recordings with several events, the same one in all of them, and says in which
-//! unit, and which samples are of others.
+//! Chooses the event that is counted in recordings with several events, the same in all of them, and reports
+//! its unit and the samples of other events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Adds what is counted in another recording.
+    /// Adds the counts of another recording.
     pub fn add(&mut self, more: Counted) {
         let Some(event) = &mut self.event else {
             *self = more;
@@ -50,7 +50,6 @@ impl Counted {
 /// The events of a recording that were sampled.
 #[derive(Debug)]
 pub struct SampledEvents<'f> {
-    /// Their samples; siblings are one event.
     pub(crate) weights: BTreeMap<u32, Weight>,
     pub(crate) counted_as: &'f [Option<CountedAs>],
     pub(crate) facts: &'f Facts,
@@ -65,11 +64,11 @@ impl Stacks {
         SampledEvents { weights, counted_as: &self.counted_as, facts }
     }
 
-    /// Makes the events that were sampled one, which is counted.
+    /// Merges the sampled events into one, which is counted.
     ///
     /// # Errors
     ///
-    /// That of [`SampledEvents::adds_up`], unless only the number of samples is counted.
+    /// That of [`SampledEvents::adds_up`], unless only samples are counted.
     pub fn unite(&mut self, facts: &Facts, by_samples: bool) -> Result<()> {
         let sampled = self.sampled(facts);
         if !by_samples {
@@ -109,13 +108,13 @@ impl<'f> SampledEvents<'f> {
         self.weights.iter().map(|(&event, &weight)| (event, weight))
     }
 
-    /// Those that are counted: one event, or all.
+    /// The counted events: one, or all.
     fn counted_events(&self, only: Option<u32>) -> impl Iterator<Item = (u32, Weight)> {
         self.iter().filter(move |(event, _)| only.is_none_or(|only| only == *event))
     }
 
-    /// The event that is counted unless others are chosen: cycles or a clock before any other event, and tracepoints
-    /// last; of these one with call chains. Of several it is the first, unless another has ten times as many samples.
+    /// The default event: cycles or a clock before other events, tracepoints last, and with call chains
+    /// before without; then the first event, unless another has ten times as many samples.
     pub fn default_event(&self) -> Option<u32> {
         let rank = |event: u32| {
             let works = self.is(event, |event| event.counts_cycles() || event.counts_time());
@@ -152,11 +151,11 @@ impl<'f> SampledEvents<'f> {
         }
     }
 
-    /// Refuses to add up the periods of these events if they count different things.
+    /// Checks that the periods of these events can be added up.
     ///
     /// # Errors
     ///
-    /// They do, and not only because each sample counts the same.
+    /// They count different things, and not every sample counts the same.
     pub fn adds_up(&self) -> Result<()> {
         let events = || self.iter().map(|(event, _)| event);
         let differ = |unit: fn(&Self, u32) -> Cow<'f, str>| {
@@ -181,7 +180,7 @@ impl<'f> SampledEvents<'f> {
         counted
     }
 
-    /// Reports what is counted, one event or all, and what is not. `by_samples` if periods have no effect.
+    /// Reports the counted event, or all, and the others. With `by_samples`, periods have no effect.
     pub fn say(&self, only: Option<u32>, by_samples: bool, report: &mut Report) {
         for (event, Weight { samples, .. }) in self.counted_events(only) {
             let unit = match self.unit(event) {
@@ -194,7 +193,7 @@ impl<'f> SampledEvents<'f> {
         self.say_others(only, report);
     }
 
-    /// Reports the share and the events of the samples that are not counted, if one event is.
+    /// Reports the share and the events of samples that are not counted if one event is.
     pub fn say_others(&self, only: Option<u32>, report: &mut Report) {
         let sum = |all: u64, (_, weight): (u32, Weight)| all.saturating_add(weight.samples);
         let is_other = |event: u32| only.is_some_and(|only| only != event);
@@ -211,14 +210,14 @@ impl<'f> SampledEvents<'f> {
     }
 }
 
-/// The event that is shown, as chosen in the first recording that has samples: its name and what it counts.
+/// The event to show, chosen in the first recording that has samples: its name and what it counts.
 #[derive(Clone, Default, Debug)]
 pub struct ShownEvent(Option<[String; 3]>);
 
 impl ShownEvent {
-    /// The number of the event in a recording; `None` if the recording has no samples. In the first recording it is
-    /// [`SampledEvents::default_event`], in the others the event with that name, or one that counts the same:
-    /// `cpu-clock:ppp` is `cpu-clock`, and `cycles` of a hybrid processor those of any other.
+    /// The number of the event in a recording; `None` if the recording has no samples. In the first recording
+    /// it is [`SampledEvents::default_event`], in the others the event with that name, or one that counts the
+    /// same: `cpu-clock:ppp` equals `cpu-clock`, and `cycles` are equal on any PMU.
     ///
     /// # Errors
     ///
@@ -241,11 +240,11 @@ impl ShownEvent {
         Ok(Some(event))
     }
 
-    /// The same for a recording whose selected events are [united](Stacks::unite).
+    /// Like `of`, for a recording whose selected events are [united](Stacks::unite).
     ///
     /// # Errors
     ///
-    /// Periods in it have another unit than those in the first recording, unless only samples are counted.
+    /// Its periods have another unit than those of the first recording, unless only samples are counted.
     pub fn of_selected(
         &mut self,
         recording: &str,

@@ -1,8 +1,8 @@
-//! Sorts rows by time in bounded memory: the rows of each batch go sorted into a temporary file, and then all
+//! Sorts rows by time in bounded memory: the sorted rows of each batch go into a temporary file, and then all
 //! batches are merged.
 //!
-//! In memory, it keeps the rows of the current batches and, while merging, [`MERGE_MEMORY`], or [`SMALLEST`]
-//! bytes for each batch of about 4 MiB if that is more: a thousandth of the recording. The temporary file is
+//! Memory holds the rows of the current batches and, while merging, [`MERGE_MEMORY`] or, if that is more,
+//! [`SMALLEST`] bytes for each batch of about 4 MiB: a thousandth of the recording. The temporary file is
 //! about as large as the rows.
 
 use std::cmp::Reverse;
@@ -22,22 +22,21 @@ const MERGE_MEMORY: u64 = 32 << 20;
 /// The smallest buffer.
 const SMALLEST: u64 = 4 << 10;
 
-/// The largest useful one.
+/// The largest useful buffer.
 const LARGEST: u64 = 256 << 10;
 
-/// The head of each row in the temporary file: u8 whether there is a time, u64 time, u32 number in the batch,
-/// u32 bytes of the row.
+/// The head of each row in the temporary file: u8 has a time, u64 time, u32 number in the batch, u32 size.
 const HEAD: usize = 17;
 
-/// A row of one batch: its time, its number in the batch, and where it is in the batch's text.
+/// A row of a batch: its time, its number in the batch, and its place in the batch's text.
 pub(crate) struct RowPlace {
     pub(crate) time: Option<u64>,
     pub(crate) index: u32,
     pub(crate) text: Range<usize>,
 }
 
-/// The rows of a batch by time, each with its head. Rows without a time come first; rows with equal times stay in
-/// the order of the file.
+/// The rows of a batch by time, each with its head. Rows without a time come first; rows with equal times
+/// stay in file order.
 pub(crate) fn sorted(text: &[u8], rows: &[RowPlace]) -> Vec<u8> {
     let mut order: Vec<_> = rows.iter().collect();
     order.sort_by_key(|row| row.time);
@@ -53,7 +52,6 @@ pub(crate) fn sorted(text: &[u8], rows: &[RowPlace]) -> Vec<u8> {
     run
 }
 
-/// The rows of a sorted batch, to change them.
 pub(crate) fn rows_mut(mut run: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     std::iter::from_fn(move || {
         let (head, rest) = std::mem::take(&mut run).split_at_mut_checked(HEAD)?;
@@ -74,7 +72,6 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    /// Starts without rows; `spill` is an empty file.
     pub(crate) fn new(spill: File) -> Sorted {
         Sorted { spill: BufWriter::new(spill), len: 0, runs: Vec::new(), records: 0 }
     }
@@ -134,18 +131,17 @@ pub(crate) struct Merge {
     runs: Vec<SortedRows>,
     /// The time of the next row of each batch, the number of the batch, and that of the record.
     next: BinaryHeap<Reverse<(Option<u64>, usize, u64)>>,
-    /// True if the first of these was returned.
+    /// True after the first of these was returned.
     is_read: bool,
 }
 
 impl Merge {
-    /// The next row.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>> {
         let Merge { runs, next, is_read } = self;
         if std::mem::replace(is_read, true)
             && let Some(mut first) = next.peek_mut()
         {
-            // The next row of the same batch takes its place, which is often the first one.
+            // The next row of the same batch is often the first again.
             let Reverse((_, index, _)) = *first;
             match runs[index].read()? {
                 Some((time, nr)) => *first = Reverse((time, index, nr)),
@@ -178,7 +174,6 @@ struct SortedRows {
     rows: BufReader<Part>,
     /// The number of its first record.
     first: u64,
-    /// The next row.
     row: Vec<u8>,
 }
 
@@ -207,8 +202,8 @@ impl SortedRows {
     }
 }
 
-/// The error for a failed write to the temporary file. It has no name, so the error names the folder, which is
-/// probably full.
+/// The error of a failed write to the temporary file. The file has no name, so the error names the folder,
+/// which is probably full.
 fn full() -> String {
     format!("{} (TMPDIR): can't write a temporary file", std::env::temp_dir().display())
 }

@@ -1,7 +1,7 @@
 //! Collects the distinct call stacks of a recording with their weights, on all threads.
 //!
 //! A worker resolves the addresses of one batch to places in files, and keeps each distinct frame and stack
-//! once. The batches are joined in the order of the file, so numbers do not depend on the threads.
+//! once. Batches are joined in file order, so numbers do not depend on threads.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -22,7 +22,7 @@ use perfx_samples::{Before, Counters, Late, Losses, SampleView, Visit, say_cut_o
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counted::counted_events;
 
-/// How much samples count for.
+/// The weight of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Weight {
     /// The number of samples.
@@ -41,12 +41,12 @@ impl Weight {
 impl AddAssign for Weight {
     fn add_assign(&mut self, other: Weight) {
         self.samples += other.samples;
-        // The recording can claim any period.
+        // The recording can contain any period.
         self.period = self.period.saturating_add(other.period);
     }
 }
 
-/// What samples are grouped by, apart from event and stack.
+/// The properties by which samples are grouped, besides event and stack.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Grouping {
     /// The name of the thread.
@@ -59,20 +59,20 @@ pub struct Grouping {
     pub cpu: bool,
     /// The cgroup.
     pub cgroup: bool,
-    /// The time, as exactly as [`Stacks::step`] says.
+    /// The time, rounded to [`Stacks::step`].
     pub time: bool,
-    /// The addresses at which nothing was mapped: otherwise they are one frame. The chains of code without frame pointers
-    /// hold so many that few stacks would be equal.
+    /// Unmapped addresses as distinct frames; otherwise they are one. Chains of code without frame pointers
+    /// have so many of them that few stacks would be equal.
     pub unmapped: bool,
-    /// The function of the sample's own address, as in `perf report`: otherwise that of the innermost frame of its
-    /// chain, as in the lines of `perf script`.
+    /// The function of the sample's own address, as in `perf report`; otherwise that of the innermost frame
+    /// of its chain, as in the lines of `perf script`.
     pub own_address: bool,
 }
 
 /// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Label {
-    /// The machine of the thread, if threads are told apart.
+    /// The machine of the thread, if grouped by thread.
     pub machine: Machine,
     /// The name of the thread at the time of the sample.
     pub comm: Option<Box<[u8]>>,
@@ -86,7 +86,7 @@ pub struct Label {
     pub cgroup: Option<Box<[u8]>>,
 }
 
-/// What samples have in common.
+/// The common properties of samples.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Row {
     /// The number of the event; of siblings, that of the first.
@@ -95,7 +95,7 @@ pub struct Row {
     pub label: u32,
     /// The node of the stack's innermost frame, or [`StackTree::ROOT`].
     pub stack: u32,
-    /// The time, rounded down to a multiple of [`Stacks::step`]; `None` without one, or if not grouped by time.
+    /// The time, rounded down to a multiple of [`Stacks::step`]; `None` if missing or not grouped by.
     pub time: Option<Time>,
 }
 
@@ -106,22 +106,22 @@ pub struct Stacks {
     pub tree: StackTree,
     /// The groups.
     pub labels: IndexSet<Label, RandomState>,
-    /// What was sampled, and how often.
+    /// The weight of each group of samples.
     pub rows: IndexMap<Row, Weight, RandomState>,
-    /// The events that were sampled, each with the times of its earliest and latest sample that has one.
+    /// The sampled events, each with the times of its earliest and latest sample that has one.
     pub times: BTreeMap<u32, Option<(Time, Time)>>,
-    /// How the events are counted that were asked for.
+    /// How the selected events are counted.
     pub(crate) counted_as: Vec<Option<CountedAs>>,
-    /// What the times of rows are multiples of, ns; 0 if they are exact.
+    /// The unit to which times of rows are rounded, ns; 0 if they are exact.
     pub step: u64,
     /// Bytes of records read, decompressed.
     pub bytes: u64,
 }
 
-/// With more rows than this, their times are rounded.
+/// Times are rounded if there are more rows than this.
 pub(crate) const MOST_ROWS: usize = 1 << 20;
 
-/// The smallest step of times of samples, ns, and the largest.
+/// The smallest and the largest step of sample times, ns.
 const FIRST_STEP: u64 = 10_000;
 const LAST_STEP: u64 = 1_000_000_000;
 
@@ -141,8 +141,8 @@ impl Stacks {
     ) -> Result<Stacks> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
         let counted_as = counted_events(facts, filter);
-        // Workers round by the latest known step, so that there is less to join. As each step divides the next, the
-        // result is the same.
+        // Workers round by the latest known step, so that there is less to join. Each step divides the next,
+        // so the result is the same.
         let step = AtomicU64::new(0);
         let most = if grouping.time { MOST_ROWS } else { usize::MAX };
         let new = || {
@@ -163,7 +163,7 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// Passes the names of all frames to `visit`, as [`name_frames`] does, and counts the samples that they name.
+    /// Passes the names of all frames to `visit`, as [`name_frames`] does, and counts the named samples.
     ///
     /// # Errors
     ///
@@ -203,8 +203,8 @@ impl Stacks {
         *self.rows.entry(Row { time, ..row }).or_default() += weight;
     }
 
-    /// Rounds times, at first to multiples of `first`, a power of ten, until there are at most so many rows, or rounding more
-    /// would leave nothing to see. The result depends only on which rows there have been.
+    /// Rounds times, first to multiples of `first`, a power of ten, until there are at most `most` rows or
+    /// the step reaches its limit. The result depends only on the rows added so far.
     pub(crate) fn round_times(&mut self, most: usize, first: u64) {
         while self.rows.len() > most && self.step < LAST_STEP {
             // 10 µs, 50 µs, 100 µs, …
@@ -220,7 +220,7 @@ impl Stacks {
     }
 }
 
-/// The first and the last of the times in both spans.
+/// The union of both spans.
 pub(crate) fn spanning(one: Option<(Time, Time)>, other: Option<(Time, Time)>) -> Option<(Time, Time)> {
     match (one, other) {
         (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
@@ -228,13 +228,12 @@ pub(crate) fn spanning(one: Option<(Time, Time)>, other: Option<(Time, Time)>) -
     }
 }
 
-/// What a sample counts for in its batch, before its counters are known.
+/// The row that a sample counts for in its batch, before its counters are known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Target {
     row: Row,
-    /// When it was taken, if that is known.
     time: Option<Time>,
-    /// The sample's place among those whose user part comes later.
+    /// The sample's number among those whose user part comes later.
     deferred: Option<u32>,
 }
 
@@ -250,7 +249,7 @@ struct Part {
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,
-    /// For each event, what its samples count for, if for anything.
+    /// For each event, how its samples are counted, if they are.
     counted_as: &'f [Option<CountedAs>],
     resolver: Resolver<'f>,
     part: Part,
@@ -300,7 +299,7 @@ impl<'f> Visit for Worker<'f> {
             Some(Target { row, time, deferred: place })
         };
         counters.count(sample, event, late, target, |target, period| {
-            // That it is one of its own event is known.
+            // It is already known to be a sample of its own event.
             if Some(target.row.event) != own {
                 stacks.seen(target.row.event, seen);
             }
@@ -323,7 +322,7 @@ impl<'f> Visit for Worker<'f> {
 }
 
 impl Label {
-    /// That of a sample. One that is shorter than its parts is added to `losses` if it lacks what is needed.
+    /// The label of a sample. A truncated sample that lacks needed parts is added to `losses`.
     pub(crate) fn of(at: At<'_>, facts: &Facts, grouping: Grouping, losses: &mut Losses) -> Label {
         let SampleView { record, layouts, .. } = at.sample;
         let (pid, tid) = at.sample.task().unzip();
@@ -350,7 +349,7 @@ impl Label {
     }
 }
 
-/// Counts a sample, or lets it wait for the user part of its chain.
+/// Counts a sample, or defers it until the user part of its chain is known.
 fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], target: Target, period: u64) {
     let weight = Weight { samples: 1, period };
     match target.deferred.and_then(|place| deferred.get_mut(place as usize)) {
@@ -359,13 +358,12 @@ fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], tar
     }
 }
 
-/// The stacks of all batches so far.
 struct Joined<'s> {
     stacks: Stacks,
     waiting: Waiting<Vec<(Row, Weight)>>,
-    /// With more rows than this, their times are rounded.
+    /// Times are rounded if there are more rows than this.
     most: usize,
-    /// The step, for those who read further batches.
+    /// The step for workers of further batches.
     step: &'s AtomicU64,
 }
 
@@ -420,7 +418,7 @@ impl Joined<'_> {
 }
 
 impl Stacks {
-    /// Puts the kernel's frames of a sample onto the stack of its user part.
+    /// Puts a sample's kernel frames onto the stack of its user part.
     fn complete(&mut self, kernel: &[u32], weights: Vec<(Row, Weight)>, user: u32) -> Result<()> {
         let stack = self.tree.push(user, kernel)?;
         weights.into_iter().for_each(|(row, weight)| self.add(Row { stack, ..row }, weight));

@@ -1,7 +1,7 @@
-//! Draws call stacks as one flame graph in SVG, with names as text that a viewer can search, and the colours of the page.
+//! Draws call stacks as a flame graph in SVG, with searchable names, and the colours of the page.
 //!
-//! Callers are on top, below the names of threads: what is above all is seen at once, however deep a stack is. Width is
-//! weight; neighbours are in the order of their names. The picture has no script.
+//! Callers are on top, below the names of threads, so that the outermost frames are visible however deep
+//! stacks are. Width is weight; neighbours are in the order of their names. The picture has no script.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,17 +11,17 @@ use crate::folded::Count;
 use crate::functions::{CodePlace, FunctionId, NamedStacks};
 use crate::stacks::Stacks;
 
-/// The width of the picture, the height of a frame, and the width of the narrowest frame that is drawn, pixels.
+/// The width of the picture, the height of a frame, and the width of the narrowest drawn frame, pixels.
 const WIDTH: f64 = 1200.0;
 const LINE: usize = 17;
 const LEAST: f64 = 0.5;
-/// Around the frames.
+/// The space around the frames.
 const MARGIN: usize = 10;
 const TITLE: usize = 30;
-/// A name is cut there; a frame shows fewer characters.
+/// The maximum length of a name; a frame shows fewer characters.
 const LONGEST: usize = 500;
 
-/// What is drawn.
+/// The contents of the picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture<'s> {
     /// The functions of the stacks.
@@ -32,11 +32,11 @@ pub struct Picture<'s> {
     pub placed: &'s [u32],
     /// The event.
     pub event: Option<u32>,
-    /// What it is about.
+    /// The title.
     pub title: &'s str,
 }
 
-/// A frame with what it called.
+/// A frame with its callees.
 #[derive(Default)]
 struct Frame<'s> {
     name: &'s str,
@@ -46,12 +46,12 @@ struct Frame<'s> {
     called: BTreeMap<(&'s str, u32), usize>,
 }
 
-/// What was drawn.
+/// The numbers of drawn frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drawn {
     /// The frames in the picture.
     pub frames: u64,
-    /// Those that are too narrow.
+    /// The frames that are too narrow to draw.
     pub left_out: u64,
 }
 
@@ -64,7 +64,7 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
     let comms: Vec<String> = picture.stacks.labels.iter().map(comm).collect();
     let frames = frames(picture, &comms);
     let scale = WIDTH / frames[0].weight.max(1) as f64;
-    // The frames from the outermost on: number, line, and where they begin.
+    // The frames, outermost first: number, line, and start.
     let (mut shown, mut open, mut left_out) = (Vec::new(), vec![(0, 0, 0)], 0);
     while let Some((at, line, start)) = open.pop() {
         let frame = &frames[at];
@@ -117,7 +117,7 @@ fn comm(label: &crate::stacks::Label) -> String {
     String::from_utf8_lossy(label.comm.as_deref().unwrap_or_default()).into_owned()
 }
 
-/// All frames; the first one stands for all samples.
+/// All frames; the first stands for all samples.
 fn frames<'s>(picture: Picture<'s>, comms: &'s [String]) -> Vec<Frame<'s>> {
     let Picture { named, stacks, placed, event, .. } = picture;
     let mut sums: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
@@ -170,7 +170,7 @@ fn colour(function: &FunctionId) -> [u8; 3] {
     rgb(hue + f64::from(hash % 23) - 11.0, saturation, light + f64::from((hash >> 8) % 9) - 4.0)
 }
 
-/// A colour of CSS's hsl(): degrees, and parts in a hundred.
+/// A colour of CSS's hsl(): degrees, and percentages.
 fn rgb(hue: f64, saturation: u8, light: f64) -> [u8; 3] {
     let light = light / 100.0;
     let range = f64::from(saturation) / 100.0 * light.min(1.0 - light);
@@ -180,7 +180,7 @@ fn rgb(hue: f64, saturation: u8, light: f64) -> [u8; 3] {
     })
 }
 
-/// Text between tags. Characters that XML does not have, and those that turn the direction of text, are replaced.
+/// Text between tags. Characters invalid in XML, and those that change the direction of text, are replaced.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars().take(LONGEST) {

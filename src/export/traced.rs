@@ -1,6 +1,6 @@
-//! Counts every branch that a hardware trace (Intel PT, CoreSight) of a recording tells of, by file, on all threads.
+//! Counts every branch in a recording's hardware trace (Intel PT, CoreSight), by file, on all threads.
 //!
-//! Samples stand for the branches between them; a trace has all of them, so each counts. No sample is made.
+//! Samples stand for the branches between them; a trace has all of them. No samples are synthesized.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -22,7 +22,7 @@ use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
 };
 
-/// How often code ran straight on from one place to another.
+/// The counts of straight-line runs.
 type Runs = HashMap<Run, u64, RandomState>;
 
 /// The trace of a recording.
@@ -36,8 +36,8 @@ impl Traced {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read, samples are selected, which do not select parts of a trace, or the trace is of a
-    /// kind that is not decoded.
+    /// The recording cannot be read, the options select samples, which a trace does not have, or the trace is
+    /// of a kind that is not decoded.
     pub(crate) fn read(
         recording: &mut Recording,
         filter: &Arc<FilterOptions>,
@@ -71,13 +71,13 @@ impl Traced {
         Ok(Some(Traced { tracer, recorded }))
     }
 
-    /// The DSOs of the recording with their flags, and the process that mapped each first.
+    /// The DSOs of the recording with their flags, and the first process that mapped each.
     pub(crate) fn dsos(&self) -> impl ExactSizeIterator<Item = (&Dso, u32, Option<u32>)> {
         self.recorded.dsos()
     }
 
-    /// Decodes the trace. `known` are the build-ids of the recording; code is searched for in the places of `ids`, but
-    /// that of `own`, the DSOs that are a given file, is in this file.
+    /// Decodes the trace. `known` are the build-ids of the recording. Code is searched for in the places of
+    /// `ids`, except that of the DSOs `own`, which is in a given file.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Traced {
             own.filter(|(_, own)| self.dsos().zip(*own).any(|((dso, ..), own)| *own && is_kernel(dso)));
         let with_kernel = own_kernel.map(|(path, _)| ids.clone().with_vmlinux(path.to_owned()));
         let ids = with_kernel.as_ref().unwrap_or(ids);
-        // One thread decodes a trace as a whole, so that nothing must be read to cut it.
+        // One thread decodes a trace as a whole, which avoids reading it to cut it.
         let size = if threads > 1 { UNIT } else { u64::MAX };
         let mut joints: HashMap<usize, Joint> = HashMap::new();
         let mut runs = Runs::default();
@@ -131,11 +131,11 @@ pub(crate) fn is_kernel(dso: &Dso) -> bool {
     object_of(dso, None) == Object::Kernel
 }
 
-/// What ran.
+/// The decoded code.
 pub(crate) struct Ran {
-    /// How often each piece of code ran straight on, and the branch to it.
+    /// The straight-line runs with the branch to each, and their counts.
     pub(crate) runs: Runs,
-    /// If CoreSight traced it.
+    /// Set if CoreSight traced it.
     pub(crate) atoms: Option<Atoms>,
     places: Places,
 }
@@ -147,13 +147,12 @@ impl Ran {
     }
 }
 
-/// Counts runs.
 struct Count {
-    /// The trace tells each branch, also one that is not taken.
+    /// True if the trace also has branches that are not taken.
     is_told: bool,
 }
 
-/// The runs of a thread, and what was wrong with its parts.
+/// The runs of a thread, and the faults of its parts.
 struct Counting {
     counter: Counter<Runs>,
     faults: BTreeMap<Reason, u64>,

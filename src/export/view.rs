@@ -1,7 +1,7 @@
-//! Prints samples in the order of their times as `perf script` does, with chosen fields.
+//! Prints samples in order of time as `perf script` does, with chosen fields.
 //!
-//! The layout of a block is that of perf 7.3 (tools/perf/builtin-script.c, `process_event`): a line with the fields,
-//! then a line for each frame of a call chain, and an empty line.
+//! The layout of a block is that of perf 7.3 (tools/perf/builtin-script.c, `process_event`): a line with the
+//! fields, then a line for each frame of a call chain, and an empty line.
 //!
 //! One thread sorts, others write the text of samples, and one prints it.
 
@@ -39,22 +39,21 @@ use part::{Reader, Texts, WANTED};
 use printer::Printer;
 use sample::SampleWriter;
 
-/// What was printed.
+/// The results of printing.
 #[derive(Clone, Default, Debug)]
 pub struct Viewed {
     /// The number of samples.
     pub samples: u64,
-    /// The recording was read to its end.
+    /// True if the recording was read to its end.
     pub is_whole: bool,
 }
 
-/// Prints the samples that `filter` selects; if that is empty, all. They come from `decoded` if there is one: a
-/// recording with the same events, whose samples are shown in its order, and which is read once.
+/// Prints the samples that `filter` selects; if that is empty, all. Samples come from `decoded` if given: a
+/// recording with the same events whose samples are shown in its order, and which is read once.
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, its samples lack what is to be printed or what they are selected by,
-/// or `out` fails.
+/// The recording cannot be read or decompressed, its samples lack a needed field, or `out` fails.
 pub fn view(
     (mut recording, decoded): (Recording, Option<Recording>),
     ids: &IdOptions,
@@ -95,10 +94,9 @@ pub fn view(
     Ok(viewed)
 }
 
-/// Bytes of the records that a thread gets at once: their text has up to a hundred times as many.
+/// Bytes of records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
 
-/// The records in the order in which they are shown.
 fn batches(
     recording: Recording,
     decoded: Option<Recording>,
@@ -150,7 +148,7 @@ fn print(
     ordered(batches, &mut readers, threads == 1, read, |part| -> Result<()> {
         match part {
             Ok(part) => printer.print(part?)?,
-            // What follows the damage can be read.
+            // Records after the damage can be read.
             Err(error) => report.say(Level::Loss, error.to_string()),
         }
         left.store(printer.left(), Ordering::Relaxed);

@@ -19,8 +19,7 @@ use perfx_format::{Layouts, OrderKey, Record};
 use crate::choice::FilterOptions;
 use crate::time::Windows;
 
-/// The AUX records of each buffer, which belongs to a CPU or else to a thread, and the times of its PSB
-/// packets.
+/// The AUX records of each buffer, which belongs to a CPU or to a thread, and the times of its PSB packets.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     buffers: HashMap<AuxOwner, Vec<Written>>,

@@ -487,8 +487,8 @@ pub struct EventList {
 }
 
 impl EventList {
-    /// Parses a list of regular expressions. A comma between the slashes of `cpu/event=0x3c,umask=0/` is part
-    /// of a name.
+    /// Parses a list of regular expressions. Commas inside slashes do not separate:
+    /// `cpu/event=0x3c,umask=0/`.
     ///
     /// # Errors
     ///
@@ -502,8 +502,7 @@ impl EventList {
         Ok(EventList { whole: text.to_owned(), list })
     }
 
-    /// The regular expressions to match with these event names: if one of the names is the whole value, only
-    /// that.
+    /// The regular expressions to match with these event names: only the whole value, if it is a name.
     fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
         let is_whole = |name| names_of(name).contains(&self.whole.as_bytes());
         if self.whole.contains(',')

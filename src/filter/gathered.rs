@@ -1,5 +1,4 @@
-//! Collects the results of the first survey of a recording: tasks, names, times, and the number of samples in
-//! each batch.
+//! Collects the first survey of a recording: tasks, names, times, and the number of samples in each batch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

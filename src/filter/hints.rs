@@ -13,8 +13,7 @@ use crate::time::Interval;
 /// The number of names listed.
 const LISTED: usize = 5;
 
-/// A line for an option that matches nothing, and the argument of `perfx list` that lists all values, unless
-/// the line does.
+/// A line for an option that matches nothing, and the argument of `perfx list` that lists more values.
 type Hint = (String, Option<&'static str>);
 
 /// Hints for options that match nothing.
@@ -37,8 +36,7 @@ impl Hints {
         shown(&self.excluded, recording)
     }
 
-    /// Checks `--time`, which selects `intervals`; `range` is from the first sample to the last, `None`
-    /// without times.
+    /// Checks `--time`, which selects `intervals`; `range` is from the first sample to the last, if timed.
     pub(crate) fn of_times(&mut self, intervals: &[Interval], range: Option<(u64, u64)>) {
         let asked = match intervals {
             [] => "no time".to_owned(),

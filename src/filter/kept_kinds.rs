@@ -33,8 +33,7 @@ const OF_ALL: Kinds = Kinds::of(&[
 /// Records that readers need to understand samples.
 pub(crate) const NEEDED: Kinds = OF_PROCESS.union(OF_ALL);
 
-// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two that depend on kept
-// samples.
+// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two more by kept samples.
 const _: () = assert!(
     CHOSEN
         .union(NEEDED)

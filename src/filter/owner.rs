@@ -111,8 +111,7 @@ impl Rule {
     }
 }
 
-/// A value for each part that occurs. Neighbouring records are mostly of one part, so the last value is tried
-/// before the map.
+/// A value for each part that occurs. Neighbours are mostly of one part: the last is tried before the map.
 #[derive(Debug)]
 pub(crate) struct OfParts<T> {
     parts: Vec<(usize, T)>,

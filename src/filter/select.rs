@@ -110,8 +110,7 @@ impl SelectedSamples {
         Ok(SelectedSamples { chooser: Arc::new(chooser) })
     }
 
-    /// Leaves batches without a selected sample out of later readings, unless they hold records of the kinds
-    /// `others`.
+    /// Leaves batches without selected samples out of later readings, unless they have kinds of `others`.
     pub fn narrow(&self, recording: &mut Recording, others: Kinds) {
         recording.retain_batches(|batch| batch.kinds.intersects(others) || self.chooser.may_choose_of(batch));
     }

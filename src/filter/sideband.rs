@@ -26,8 +26,7 @@ enum Needer {
     Cookie(u64),
 }
 
-/// The largest gap in bytes between records of one range: walking over it takes no longer than beginning
-/// another range.
+/// The largest gap in bytes within a range: walking over it takes no longer than beginning another range.
 const GAP: usize = 1 << 10;
 
 /// The ranges of one part's event records in a batch, up to the end of the round of the last one.

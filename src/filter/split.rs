@@ -31,8 +31,7 @@ use crate::time::parse_duration;
 /// How a recording is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SplitBy {
-    /// Parts of this many ns, counted from the first sample. A part without samples is appended to the one
-    /// before.
+    /// Parts of this many ns, from the first sample on. A part without samples is added to the one before.
     Time(u64),
     /// Parts of at most this many bytes.
     Size(u64),

@@ -172,8 +172,7 @@ impl Window {
     }
 }
 
-/// Parses `10%` (the first tenth), `10%-20%`, `10%-` (all but the first tenth), `-10%`, `10%/2` (the second
-/// tenth).
+/// Parses `10%` (the first tenth), `10%-20%`, `10%-` (all but the first), `-10%`, `10%/2` (the second).
 fn parse_share(text: &str) -> Result<Window> {
     let share = |text: &str| -> Result<u64> {
         let number = text.trim().strip_suffix('%').context("the % is missing")?;

@@ -11,13 +11,13 @@ use crate::stacks::Label;
 /// The branches of one batch.
 #[derive(Default)]
 pub(super) struct Part {
-    /// Their frames; it has no stacks.
+    /// The frames of the branches; there are no stacks.
     pub(super) tree: StackTree,
     pub(super) labels: IndexSet<Label, RandomState>,
     pub(super) branches: Vec<Branch<u32>>,
 }
 
-/// Who runs: a thread, or what a CPU runs if there is no number of a thread.
+/// A thread, or a CPU if the thread has no number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Runner {
     pub(super) machine: Machine,
@@ -26,7 +26,7 @@ pub(super) struct Runner {
     pub(super) cpu: u32,
 }
 
-/// A branch that may lead to another function. `P` is a place: the number of a frame, or what is known of it.
+/// A branch that may lead to another function. `P` is a place: the number of a frame, or its function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Branch<P> {
     pub(super) runner: Runner,
@@ -34,7 +34,7 @@ pub(super) struct Branch<P> {
     /// `None` where tracing begins and ends.
     pub(super) from: Option<P>,
     pub(super) to: Option<P>,
-    /// The address that it leads to, and the one behind it.
+    /// The target, and the address after the branch.
     pub(super) address: u64,
     pub(super) behind: u64,
     pub(super) flags: FlowFlags,

@@ -1,11 +1,12 @@
 //! Follows the branches of each thread from function to function.
 //!
-//! Calls return as perf has it (tools/perf/util/thread-stack.c): a return leaves the newest call that returns to its target,
-//! with all that it called, and a jump to the start of another function is a call that returns with its caller. Apart from
-//! perf:
-//! - where a return leads to a function that was not called yet, that one is the caller from the beginning of the trace on;
+//! Calls return as in perf (tools/perf/util/thread-stack.c): a return leaves the newest call that returns to
+//! its target, with everything that it called, and a jump to the start of another function is a call that
+//! returns with its caller. Differences from perf:
+//! - if a return leads to a function that was not called yet, that function is the caller from the beginning
+//!   of the trace;
 //! - functions that jump to each other do not pile up;
-//! - what follows on lost data begins with a new stack.
+//! - a new stack begins after lost data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,19 +23,18 @@ use super::nodes::{MOST_DEPTH, Nodes};
 use crate::chains::{StackTree, numbered};
 use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
 
-/// Follows all threads.
 pub(super) struct Follower<'f> {
     functions: Functions<'f>,
-    /// The frames; it has no stacks.
+    /// The frames; there are no stacks.
     frames: StackTree,
     runners: BTreeMap<Runner, Thread>,
     shared: Shared<'f>,
 }
 
-/// What threads share.
+/// State shared by the threads.
 struct Shared<'f> {
     nodes: Nodes,
-    /// The frame of what is not traced.
+    /// The frame of untraced code.
     untraced: u32,
     out: Out<'f>,
 }
@@ -45,16 +45,16 @@ struct Open {
     node: u32,
     function: u32,
     is_kernel: bool,
-    /// How many calls are open while it runs.
+    /// The number of open calls while it runs.
     level: usize,
-    /// It was found to run, and not called: nothing tells where it returns to.
+    /// It was running when first seen, and its call was not, so its return address is unknown.
     is_found: bool,
 }
 
-/// The function of what is not traced.
+/// The function of untraced code.
 const UNTRACED: u32 = u32::MAX;
 
-/// What runs in a thread since a time.
+/// The function that runs in a thread, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     node: u32,
@@ -65,7 +65,6 @@ struct Current {
     is_chosen: bool,
 }
 
-/// A thread.
 #[derive(Default, Debug)]
 struct Thread {
     calls: Calls,
@@ -74,14 +73,14 @@ struct Thread {
     current: Option<Current>,
     last: u64,
     is_traced: bool,
-    /// How often the outermost function was found to have a caller.
+    /// The number of callers found for the outermost function.
     callers: u32,
 }
 
-/// A function is searched for among so many of the newest.
+/// A function is searched for among this many of the newest.
 const SEARCHED: usize = 64;
 
-/// More functions that have not returned are not kept; the oldest are dropped.
+/// Maximum number of functions that have not returned; beyond it, the oldest half is dropped.
 const MOST_OPEN: usize = 1 << 16;
 
 impl<'f> Follower<'f> {
@@ -154,7 +153,7 @@ impl Thread {
                 _ => Change::Jump(branch.behind),
             };
             let before = self.calls.depth();
-            // Functions are searched for here, by their names.
+            // Functions are searched for below, by name.
             self.calls.branch(branch.address, change, ends, |_| None);
             let depth = self.calls.depth();
             while self.open.last().is_some_and(|open| open.level > depth) {
@@ -186,12 +185,12 @@ impl Thread {
         Ok(())
     }
 
-    /// True if the innermost function is the one at a place.
+    /// True if the place is in the innermost function.
     fn is_in(&self, place: Place) -> bool {
         self.open.last().is_some_and(|open| open.function == place.function)
     }
 
-    /// A function was called, and is the innermost.
+    /// Calls the function at a place.
     fn call(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         let Place { function, start, is_kernel, .. } = place;
         let node = match self.open.last() {
@@ -207,7 +206,7 @@ impl Thread {
         Ok(true)
     }
 
-    /// A function is found to run: it was called before, unless it begins here.
+    /// Adds a function that is found running: it was called before, unless it begins here.
     fn find(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         self.call(place, shared)?;
         self.open.last_mut().into_iter().for_each(|open| open.is_found = true);
@@ -225,26 +224,26 @@ impl Thread {
         self.call(place, shared)
     }
 
-    /// How many functions are open up to the newest call of the one at a place; `None` if that is none of them.
+    /// The number of open functions up to the newest call of the function at a place; `None` without one.
     fn count_to(&self, place: Place) -> Option<usize> {
         let mut newest = self.open.iter().rev().take(SEARCHED);
         newest.position(|open| open.function == place.function).map(|above| self.open.len() - above)
     }
 
-    /// The function at a place runs, if it is one of those that have not returned.
+    /// If the function at a place is open, makes it the innermost and returns true.
     fn is_open(&mut self, place: Place) -> bool {
         let found = self.count_to(place);
         found.into_iter().for_each(|count| self.cut(count));
         found.is_some()
     }
 
-    /// A jump into the middle of another function: to one that has not returned, as by longjmp, or to code without symbols.
+    /// A jump into the middle of another function: to an open one, as by longjmp, or to code without symbols.
     fn jump(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         if self.is_open(place) { Ok(false) } else { self.find(place, shared) }
     }
 
-    /// Tracing begins, or the kernel returns to another place than it was called from: that of a handler of a signal, of what
-    /// the handler interrupted, or another stack.
+    /// Tracing begins, or the kernel returns to another place than it was called from: a signal handler, the
+    /// code that a handler interrupted, or another stack.
     fn begin(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         if self.is_open(place) {
             return Ok(false);
@@ -255,13 +254,13 @@ impl Thread {
         self.find(place, shared)
     }
 
-    /// A return to where nothing was called from.
+    /// A return to a place from which nothing was called.
     fn return_from(&mut self, branch: &Branch<Place>, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         if branch.from.is_some_and(|from| from.is_kernel) && !place.is_kernel {
             self.leave_kernel();
             return self.begin(place, shared);
         }
-        // What was not called has returned: the handler of a signal, to code that ends it.
+        // A function that was not called returns: a signal handler, to code that ends it.
         if self.open.len() > 1 && self.open.last().is_some_and(|open| open.is_found) {
             self.cut(self.open.len() - 1);
         }
@@ -280,39 +279,38 @@ impl Thread {
         self.begin(place, shared)
     }
 
-    /// Drops the innermost functions, but for so many.
+    /// Keeps the outermost `count` functions.
     fn cut(&mut self, count: usize) {
         self.open.truncate(count);
         self.calls.cut(self.open.last().map_or(0, |open| open.level));
     }
 
-    /// Drops the functions of the kernel.
     fn leave_kernel(&mut self) {
         let of_kernel = self.open.iter().rev().take_while(|open| open.is_kernel).count();
         self.cut(self.open.len() - of_kernel);
     }
 
-    /// Nothing is known of the stack.
+    /// The stack is unknown from now on.
     fn forget(&mut self) {
         self.calls = Calls::default();
         self.open.clear();
         self.callers = 0;
     }
 
-    /// Something was lost.
+    /// Data was lost.
     fn lose(&mut self, shared: &mut Shared<'_>) {
         self.stop(shared);
         self.forget();
     }
 
-    /// What runs now ran up to the last branch.
+    /// Ends the current function at the last branch.
     fn stop(&mut self, shared: &mut Shared<'_>) {
         if let Some(current) = self.current.take() {
             shared.out.add(current, self.last);
         }
     }
 
-    /// From now on the innermost function runs, which was called now if it `is_call`.
+    /// The innermost function runs from now on; it was called now if `is_call`.
     fn turn(&mut self, branch: &Branch<Place>, is_call: bool, shared: &mut Shared<'_>) {
         let node = self.open.last().map(|open| open.node);
         let Branch { label, is_chosen, .. } = *branch;
@@ -328,16 +326,16 @@ impl Thread {
     }
 }
 
-/// Where the stacks are collected.
+/// Collects the stacks.
 pub(super) struct Out<'t> {
     event: u32,
     grouping: Grouping,
     times: Option<&'t [Range<u64>]>,
-    /// The stacks in rows are the numbers of nodes.
+    /// The rows contain node numbers as stacks.
     stacks: Stacks,
 }
 
-/// The smallest step of times, if they must be rounded, ns.
+/// The smallest step of rounded times, ns.
 const FIRST_STEP: u64 = 10;
 
 impl<'t> Out<'t> {
@@ -345,7 +343,7 @@ impl<'t> Out<'t> {
         Out { event, grouping, times, stacks: Stacks::default() }
     }
 
-    /// Adds what ran until a time.
+    /// Adds the time until `until`.
     fn add(&mut self, current: Current, until: u64) {
         if !current.is_chosen {
             return;
@@ -369,7 +367,6 @@ impl<'t> Out<'t> {
         }
     }
 
-    /// Rounds times if there are too many.
     fn round(&mut self) {
         if self.grouping.time {
             self.stacks.round_times(MOST_ROWS, FIRST_STEP);
@@ -398,8 +395,8 @@ mod tests {
         })
     }
 
-    /// Follows branches of a thread, one a ns: the flags, from where and to where. Calls return behind the branch. Returns for
-    /// each stack of functions the calls and the time.
+    /// Follows branches of a thread, one per ns, each with flags, source and target. Calls return to the
+    /// address after the branch. Returns the calls and the time of each stack of functions.
     fn follow(branches: &[(u32, u64, u64)]) -> Map<Vec<u64>, (u64, u64)> {
         let mut frames = StackTree::default();
         for at in 0..20_000 {
@@ -549,7 +546,7 @@ mod tests {
     fn what_follows_on_lost_data_has_a_new_stack() {
         let found =
             follow(&[(BEGIN, 0, 105), (CALL, 110, 200), (BEGIN, 0, 310), (RETURN, 320, 210), (END, 215, 0)]);
-        // The time between the last branch before and the first one after is nobody's.
+        // The time between the last branch before and the first one after belongs to no function.
         assert_eq!(
             found,
             expected(&[(&[1], 0, 1), (&[1, 2], 1, 0), (&[2, 3], 0, 1), (&[2], 0, 1), (&[2, 0], 1, 0)])

@@ -1,4 +1,4 @@
-//! Tells functions apart by their symbols.
+//! Distinguishes functions by their symbols.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use symbols::DwarfFiles;
 
 use crate::chains::StackTree;
 
-/// What is at a frame.
+/// The function of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// The number of the function.
@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) is_kernel: bool,
 }
 
-/// A file, or the memory of a process, and where the function begins in it; `None` for all code without a symbol.
+/// A file or process memory, and where the function begins in it; `None` for all code without a symbol.
 type Key = (Option<u32>, u32, Option<u64>);
 
 /// The functions of a recording.
@@ -32,7 +32,6 @@ pub(super) struct Functions<'n> {
     files: &'n DwarfFiles,
     named: HashMap<(Option<u32>, u32), NamedPlace<'n>>,
     numbers: IndexSet<Key, RandomState>,
-    /// What is known of each frame.
     known: Vec<Option<Place>>,
 }
 
@@ -42,7 +41,7 @@ impl<'n> Functions<'n> {
         Functions { names: Names::new(search), files, named, numbers, known }
     }
 
-    /// What is at a frame of the tree, to which the frame at the start of its function is added.
+    /// The place of a frame in the tree, to which the frame at the start of its function is added.
     pub(super) fn at(&mut self, frame: u32, tree: &mut StackTree) -> Result<Place> {
         if let Some(Some(place)) = self.known.get(frame as usize) {
             return Ok(*place);

@@ -1,5 +1,5 @@
-//! Keeps stacks as a tree whose root may get a caller later: where tracing began, the callers are known only when they are
-//! returned to.
+//! Keeps stacks as a tree whose root may get a caller later: the callers of the code where tracing began are
+//! known only when it returns to them.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::chains::{StackTree, numbered};
 /// A frame that was called from the stack of its parent.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// [`StackTree::ROOT`] if it is not known.
+    /// [`StackTree::ROOT`] if unknown.
     parent: u32,
     frame: u32,
-    /// The callers that were known when it was made.
+    /// The number of callers known when the node was added.
     depth: u32,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Nodes {
     children: HashMap<(u32, u32), u32, RandomState>,
 }
 
-/// Deeper calls are put beside each other, so that pages with stacks stay usable.
+/// Deeper calls become siblings, so that pages with stacks stay usable.
 pub(super) const MOST_DEPTH: u32 = 1 << 10;
 
 impl Nodes {
-    /// A new stack with one frame, whose callers are not known.
+    /// A new stack with one frame, whose callers are unknown.
     pub(super) fn root(&mut self, frame: u32) -> Result<u32> {
         self.add(Node { parent: StackTree::ROOT, frame, depth: 0 })
     }
@@ -55,7 +55,7 @@ impl Nodes {
         Ok(child)
     }
 
-    /// Gives a root a caller, which is returned.
+    /// Adds a caller to a root, and returns it.
     pub(super) fn adopt(&mut self, root: u32, caller: u32) -> Result<u32> {
         let parent = self.root(caller)?;
         let child = &mut self.list[root as usize];
@@ -64,7 +64,7 @@ impl Nodes {
         Ok(parent)
     }
 
-    /// The same stacks with the frames of `frames`, each once, and for each node the number of its stack.
+    /// The tree with the frames of `frames`, each stack once; and for each node the number of its stack.
     pub(super) fn into_tree(self, frames: &StackTree) -> Result<(StackTree, Vec<u32>)> {
         let mut tree = StackTree::default();
         let mut numbers = vec![StackTree::ROOT; self.list.len()];

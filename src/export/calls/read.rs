@@ -16,11 +16,10 @@ use crate::stacks::{Grouping, Label};
 pub(super) struct Reader<'f> {
     pub(super) facts: &'f Facts,
     pub(super) grouping: Grouping,
-    /// The number of the event of the branches.
     pub(super) event: usize,
-    /// All are followed, also those that are not selected.
+    /// Set if samples are selected; the others are followed, too.
     pub(super) is_selected: Option<IsSelected<'f>>,
-    /// Has frames, but no stacks.
+    /// The frames; there are no stacks.
     pub(super) resolver: Resolver<'f>,
     pub(super) part: Part,
 }
@@ -39,7 +38,7 @@ impl<'f> Visit for Reader<'f> {
             return Ok(());
         };
         let is_chosen = self.is_selected.as_mut().is_none_or(|is_selected| is_selected(sample));
-        // In a trace without timestamps, all that the recording contains has happened, and nothing lasts.
+        // Without timestamps, everything in the recording has happened by then, and nothing lasts.
         let time = sample.layout.recorded_time(sample.record).unwrap_or(u64::MAX);
         let at = At { sample, pid: pid_tid.map(|(pid, _)| pid), key: OrderKey::at(time) };
         let Reader { facts, grouping, resolver, part, .. } = self;
@@ -52,7 +51,7 @@ impl<'f> Visit for Reader<'f> {
         let cpu = cpu.unwrap_or(Auxtrace::ANY);
         let label = Label::of(at, facts, *grouping, &mut counters.losses);
         part.branches.push(Branch {
-            // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
+            // Each CPU has an idle thread, and threads without a number can only be distinguished by CPU.
             runner: Runner {
                 machine: sample.machine(&facts.guests),
                 pid,

@@ -23,8 +23,7 @@ use super::overview::Rows;
 use crate::sorted::Sorted;
 use crate::stacks::Weight;
 
-/// Where a sample hit. The address is an offset in a file; for a kernel or an unknown mapping, the address
-/// itself.
+/// The address of a sample: an offset in a file, or the address itself for a kernel or an unknown mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct HitKey {
     pub(super) event: u32,
@@ -32,11 +31,10 @@ pub(super) struct HitKey {
     pub(super) address: u64,
 }
 
-/// All hits. They take about 40 bytes of memory for each sampled address.
+/// All hits. Each sampled address takes about 40 bytes of memory.
 pub(super) type Hits = HashMap<HitKey, Weight, RandomState>;
 
-/// A process, by its pid; a later process with the same pid counts as the same. There may be millions, so
-/// rare fields are boxed.
+/// A process, by its pid, even if it is reused. There may be millions, so rare fields are boxed.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Process {
     /// The last name of its main thread, and the time of that name.
@@ -64,7 +62,7 @@ impl Process {
 /// By pid; `None` is for records that name no process.
 #[derive(Default)]
 pub(super) struct Processes {
-    /// The index of each process in the list.
+    /// The index of each pid in the list.
     places: HashMap<Option<u32>, u32>,
     list: Vec<Process>,
 }
@@ -85,13 +83,11 @@ impl Processes {
         }
     }
 
-    /// The number of processes.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// By pid, each with its name: its own last name, or that of its nearest ancestor with a name, or else
-    /// perf's name for it.
+    /// By pid, each with its own last name, that of its nearest ancestor with one, or perf's name for it.
     pub(super) fn named(&self) -> impl Iterator<Item = (Option<u32>, Cow<'_, [u8]>, &Process)> {
         let namesakes = self.namesakes();
         let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place)).collect();
@@ -140,7 +136,6 @@ impl Processes {
 const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
-/// The contents.
 pub(super) struct Gathered {
     pub(super) kinds: BTreeMap<RecordType, u64>,
     pub(super) overview: Sorted,
@@ -148,7 +143,7 @@ pub(super) struct Gathered {
     pub(super) processes: Processes,
 }
 
-/// Reads all records; also returns what is lost of samples. `spill` is an empty file.
+/// Reads all records; also returns what is missing of samples. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
     (facts, counted_as): (&Facts, &[Option<CountedAs>]),
@@ -177,7 +172,7 @@ pub(super) fn gather(
     Ok((all, losses))
 }
 
-/// What a sample counts for: its process, and where it hit.
+/// The process of a sample, and where it hit.
 type Target = (Option<u32>, HitKey);
 
 fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, period: u64) {
@@ -186,7 +181,6 @@ fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, perio
     processes.of(pid).count += count;
 }
 
-/// The result for one batch.
 #[derive(Default)]
 struct Part {
     kinds: BTreeMap<RecordType, u64>,
@@ -262,7 +256,7 @@ fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
 }
 
 impl Part {
-    /// Takes what a record says of tasks.
+    /// Takes in a record of tasks.
     fn task(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts) {
         let pid = named_pid(record);
         match record.kind() {
@@ -324,7 +318,7 @@ impl Row {
                 _ => None,
             };
             (pid, tid) = (number("pid").or(pid), number("tid").or(tid));
-            // These have cells of their own.
+            // These fields have cells of their own.
             fields.retain(|(name, _)| !matches!(*name, "pid" | "tid" | "time" | "sample_id"));
             self.text.clear();
             push_line(&mut self.text, &fields, Style::default());

@@ -12,10 +12,8 @@ use crate::stacks::Weight;
 /// A row of `results.csv`: event, DSO, symbol or address.
 pub(super) type Named = (u32, String, String);
 
-/// The named hits.
 #[derive(Default)]
 pub(super) struct Naming {
-    /// By event, DSO and symbol.
     pub(super) results: BTreeMap<Named, Weight>,
     pub(super) dsos: Tally,
 }
@@ -23,7 +21,7 @@ pub(super) struct Naming {
 /// perf's name for an address in no mapping.
 const UNKNOWN: &str = "[unknown]";
 
-/// Gives every hit its DSO and symbol. The symbols of one DSO are in memory at a time.
+/// Names the DSO and symbol of every hit. Only the symbols of one DSO are in memory at a time.
 pub(super) fn name_hits(hits: &Hits, search: Search<'_>) -> Naming {
     let images = Images::new(search);
     let mut sorted: Vec<_> = hits.iter().collect();

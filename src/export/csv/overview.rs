@@ -27,7 +27,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows by time.
+    /// The rows, sorted by time.
     pub(super) fn sorted(self) -> Vec<u8> {
         sorted(self.writer.get_ref(), &self.rows)
     }

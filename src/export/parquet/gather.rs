@@ -1,4 +1,5 @@
-//! Reads the samples of a recording on all threads, sorts them by time, and collects the distinct frames and chains.
+//! Reads the samples of a recording on all threads, sorts them by time, and collects distinct frames and
+//! chains.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -30,28 +31,24 @@ use crate::stacks::{Weight, spanning};
 /// Distinct texts of a recording, by number.
 pub(super) type Texts = IndexSet<Box<[u8]>, RandomState>;
 
-/// What the second reading finds.
+/// The results of the second reading.
 pub(super) struct Gathered {
     pub(super) samples: Sorted,
     pub(super) tree: StackTree,
-    /// For each frame the lowest address at which it was found.
     pub(super) lowest: Vec<u64>,
     pub(super) chains: Chains,
     pub(super) comms: Texts,
     pub(super) cgroups: Texts,
     pub(super) events: Vec<Weight>,
     pub(super) threads: HashMap<Thread, Weight, RandomState>,
-    /// The times of the first and the last sample.
     pub(super) times: Option<(Time, Time)>,
-    /// Records lost while recording.
     pub(super) lost: lost::Losses,
     pub(super) rows: u64,
 }
 
-/// The distinct chains that samples have.
 #[derive(Default)]
 pub(super) struct Chains {
-    /// The node of each, and whether outer frames may be missing.
+    /// The node of each chain, and whether outer frames may be missing.
     pub(super) list: Vec<(u32, bool)>,
     /// The number of each node's chain, or [`NONE`].
     numbers: Vec<u32>,
@@ -78,7 +75,7 @@ impl Chains {
     }
 }
 
-/// A branch: the sample, its place, from and to, and details.
+/// A branch: its sample, index, ends and details.
 pub(super) struct BranchRow {
     pub(super) sample: u64,
     pub(super) nr: u32,
@@ -87,8 +84,8 @@ pub(super) struct BranchRow {
     pub(super) flags: BranchFlags,
 }
 
-/// Reads the samples that `filter` selects; if that is empty, all. `branch` gets the branches of their stacks, in
-/// the order of the file. `spill` is an empty file.
+/// Reads the samples that `filter` selects; if that is empty, all. `branch` gets the branches of their
+/// stacks, in file order. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
     (facts, traces): (&Facts, &ByTracepoint<TracePrinter<'_>>),
@@ -130,12 +127,11 @@ pub(super) fn gather(
     Ok(all)
 }
 
-/// What is found in one batch.
 #[derive(Default)]
 struct Found {
     text: Vec<u8>,
     rows: Vec<RowPlace>,
-    /// The rows, events and threads of samples whose counters were first read in the batch.
+    /// The rows, events and threads of samples whose counters were first read in this batch.
     late: Late<(usize, u32, Option<Thread>)>,
     tree: StackTree,
     lowest: Vec<u64>,
@@ -144,7 +140,7 @@ struct Found {
     events: BTreeMap<u32, Weight>,
     threads: HashMap<Thread, Weight, RandomState>,
     times: Option<(Time, Time)>,
-    /// The number of samples, also of those that are left out.
+    /// The number of samples, including those left out.
     samples: u64,
     lost: lost::Losses,
     deferred: Vec<Deferred<u32>>,
@@ -153,7 +149,6 @@ struct Found {
 }
 
 impl Found {
-    /// Adds to the sum of a thread.
     fn add(&mut self, thread: Option<(Thread, Weight)>) {
         if let Some((thread, weight)) = thread {
             *self.threads.entry(thread).or_default() += weight;
@@ -170,14 +165,14 @@ struct Worker<'f> {
     wanted: &'f [bool],
     with_branches: bool,
     resolver: Resolver<'f>,
-    /// The name of the last sample's thread, and when it is its name. Most samples have the thread of the one before.
+    /// The name of the last sample's thread, and its keys: most samples have the thread of the one before.
     comm: Option<(Machine, u32, Range<OrderKey>, u32)>,
-    /// The last sample's thread, and what is not yet in the sums.
+    /// The last sample's thread, and its weight that is not in the sums yet.
     thread: Option<(Thread, Weight)>,
     part: Found,
 }
 
-/// Parts of a sample that only a complete parse finds.
+/// The parts that only a complete parse of a sample finds.
 const BEHIND: u64 = st::RAW
     | st::BRANCH_STACK
     | st::WEIGHT
@@ -280,7 +275,7 @@ impl<'f> Visit for Worker<'f> {
 }
 
 impl Worker<'_> {
-    /// The number of the name of a thread.
+    /// The number of a thread's name.
     fn comm(&mut self, machine: Machine, tid: u32, key: OrderKey) -> Result<u32> {
         match &self.comm {
             Some((of, thread, during, comm)) if (*of, *thread) == (machine, tid) && during.contains(&key) => {
@@ -315,7 +310,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The frame of an address of data, if it is in a file or kernel.
+    /// The frame of a data address in a file or kernel.
     fn data_frame(&mut self, at: At<'_>, addr: u64) -> Result<Option<u32>> {
         let mode = at.sample.record.level_of(addr);
         let facts = self.facts;
@@ -326,7 +321,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Reads the parts behind the call chain; returns the raw data.
+    /// Reads the parts after the call chain; returns the raw data.
     fn behind<'a>(
         &mut self,
         at: At<'a>,
@@ -374,16 +369,14 @@ fn text(texts: &mut Texts, text: &[u8]) -> Result<u32> {
     }
 }
 
-/// What is found in the batches so far.
 struct Joined<'b> {
     all: Gathered,
     waiting: Waiting<usize>,
-    /// Gets the branches.
     branch: &'b mut dyn FnMut(BranchRow) -> Result<()>,
 }
 
 impl Joined<'_> {
-    /// Sets the periods that need the counters of the batches before, and drops the rows of those that gained nothing.
+    /// Sets the periods that need the counters of earlier batches, and drops rows that gained nothing.
     fn weigh(&mut self, part: &mut Found, before: &Before) {
         let Found { rows, text, late, .. } = part;
         let mut unsampled: HashSet<usize> = late.iter().map(|((row, ..), _)| *row).collect();
@@ -468,14 +461,14 @@ impl Joined<'_> {
             all.complete(&kernel, sample, StackTree::ROOT, true)?;
         }
         losses.say("left out", report);
-        // Columns have numbers with a sign.
+        // Columns have signed numbers.
         say_cut_off(all.events.iter().map(|weight| weight.period), i64::MAX as u64, report);
         Ok(all)
     }
 }
 
 impl Gathered {
-    /// Puts the kernel's frames of a sample onto the stack of its user part.
+    /// Puts a sample's kernel frames onto the stack of its user part.
     fn complete(&mut self, kernel: &[u32], sample: usize, user: u32, truncated: bool) -> Result<()> {
         let stack = self.tree.push(user, kernel)?;
         self.chains.deferred[sample] = self.chains.number(stack, truncated);

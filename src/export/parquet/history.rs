@@ -7,18 +7,16 @@ use perfx_format::record::time::own_time;
 use perfx_format::{COMM_EXEC, Comm, Layouts, Mmap, OrderKey, Record, RecordType, Task};
 use perfx_model::address_space::{KERNEL, Machine, Mapping, Space};
 
-/// What the records say, in the order of the file.
 #[derive(Default)]
 pub(super) struct History {
     pub(super) mappings: Vec<Mapped>,
     pub(super) comms: Vec<Named>,
-    /// By machine, process and thread.
     pub(super) threads: BTreeMap<Thread, Life>,
-    /// When processes executed a program or ended, with the number of mappings before.
+    /// When processes executed a program or ended, with the number of mappings before that.
     ends: Vec<(Space, OrderKey, Option<i64>, usize)>,
 }
 
-/// A thread.
+/// The machine, process and thread.
 pub(super) type Thread = (Machine, u32, u32);
 
 /// A mapping.
@@ -43,7 +41,6 @@ pub(super) struct Named {
     pub(super) exec: bool,
 }
 
-/// What is known about a thread.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Life {
     pub(super) parent: Option<u32>,
@@ -52,13 +49,13 @@ pub(super) struct Life {
     pub(super) exec: bool,
 }
 
-/// A time as a number with a sign. None is later than the year 2262.
+/// A time as a signed number. No time is after the year 2262.
 pub(super) fn signed(time: u64) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
 impl History {
-    /// Takes in a record that changes tasks or address spaces; `dso` is what it maps.
+    /// Takes in a record that changes tasks or address spaces; `dso` is the one it maps.
     pub(super) fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: Option<u32>) {
         let layout = layouts.layout_of(record);
         let time = layouts.recorded_time(record).or_else(|| own_time(record)).map(signed);
@@ -95,7 +92,7 @@ impl History {
         }
     }
 
-    /// Finds out when mappings ended.
+    /// Finds the end of each mapping.
     pub(super) fn end_mappings(&mut self) {
         /// A mapping, or the end of all.
         #[derive(Clone, Copy)]
@@ -110,7 +107,7 @@ impl History {
         let mut changes: Vec<_> = ends.chain(maps).collect();
         changes.sort_by_key(|&(space, key, number, ..)| (space, key, number));
         let mut current = None;
-        // Start, end and mapping of each part that is not covered, and the number of parts of each mapping.
+        // The uncovered parts with start, end and mapping, and the number of parts of each mapping.
         let mut parts: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
         let mut left: HashMap<usize, usize> = HashMap::new();
         for (space, _, _, change, time) in changes {
@@ -140,7 +137,7 @@ impl History {
     }
 }
 
-/// Takes a range out of the parts; returns the mappings that have no part any more.
+/// Removes a range from the parts; returns the mappings without parts.
 fn cut(
     parts: &mut BTreeMap<u64, (u64, usize)>,
     start: u64,

@@ -21,7 +21,7 @@ macro_rules! parts {
 }
 
 parts! {
-    // First those that are numbers within a batch.
+    // First the numbers that are valid within a batch.
     Stack 4, Comm 4, DataFrame 4, Cgroup 4,
     Cpu 4, Pid 4, Tid 4,
     Weight 8, Weight2 4, Weight3 4,
@@ -35,12 +35,12 @@ const DEFERRED: u32 = 1 << 30;
 /// Outer frames of the stack may be missing.
 const TRUNCATED: u32 = 1 << 31;
 
-/// Where the period is, bytes.
+/// The offset of the period, bytes.
 const PERIOD: usize = 12;
-/// Where the parts begin, bytes.
+/// The offset of the parts, bytes.
 const FRONT: usize = 21;
 
-/// A sample, as far as it is in the table.
+/// The columns of a sample.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SampleRow {
     pub(super) event: u32,
@@ -51,12 +51,11 @@ pub(super) struct SampleRow {
     pub(super) deferred: bool,
     /// True if outer frames of the stack may be missing.
     pub(super) truncated: bool,
-    /// Which parts it has, one bit each.
+    /// A bit for each part that it has.
     pub(super) has: u32,
     pub(super) parts: [u64; PARTS.len()],
 }
 
-/// The parts of these bits.
 fn present(has: u32) -> impl Iterator<Item = (Part, usize)> {
     let mut rest = has & ((1 << PARTS.len()) - 1);
     std::iter::from_fn(move || {
@@ -79,17 +78,17 @@ impl SampleRow {
         (self.has >> part as u32 & 1 != 0).then(|| self.parts[part as usize])
     }
 
-    /// A part of 32 bits that is a number with a sign, such as a pid.
+    /// A signed part of 32 bits, such as a pid.
     pub(super) fn get_i32(&self, part: Part) -> Option<i64> {
         self.get(part).map(|value| i64::from(value as u32 as i32))
     }
 
-    /// The bits of a part, as a number with a sign.
+    /// The bits of a part, as a signed number.
     pub(super) fn bits(&self, part: Part) -> Option<i64> {
         self.get(part).map(|value| value as i64)
     }
 
-    /// A size or a cost, as a number with a sign.
+    /// A size or cost, as a signed number.
     pub(super) fn amount(&self, part: Part) -> Option<i64> {
         self.get(part).map(signed)
     }
@@ -106,7 +105,7 @@ impl SampleRow {
         }
     }
 
-    /// Returns the row, and the raw data behind it.
+    /// Returns the row, and the raw data after it.
     pub(super) fn unpack(row: &[u8]) -> Option<(SampleRow, &[u8])> {
         let mut at = 0;
         let mut take = |size: usize| {
@@ -133,7 +132,7 @@ pub(super) fn set_period(row: &mut [u8], period: u64) {
 }
 
 /// Changes the numbers within a batch to those within the recording. `stack` also gets whether the stack is
-/// deferred and truncated.
+/// deferred or truncated.
 pub(super) fn renumber(
     row: &mut [u8],
     frame: impl Fn(u32) -> u32,

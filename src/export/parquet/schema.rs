@@ -9,7 +9,7 @@ pub enum Kind {
     I32,
     /// A number of 64 bits.
     I64,
-    /// A number of 64 bits without a sign.
+    /// An unsigned number of 64 bits.
     U64,
     /// Microseconds since 1970, UTC.
     WallTime,
@@ -17,7 +17,7 @@ pub enum Kind {
     Text,
     /// A list of numbers of 64 bits.
     Ids,
-    /// A list of numbers of 64 bits without a sign.
+    /// A list of unsigned numbers of 64 bits.
     U64s,
     /// A list of texts.
     Texts,
@@ -55,18 +55,18 @@ pub struct Column {
     pub kind: Kind,
     /// True if it may be null.
     pub nullable: bool,
-    /// True if it is stored as differences, for numbers that mostly rise.
+    /// True if it is stored as differences, for numbers that mostly increase.
     pub(crate) delta: bool,
-    /// What it holds.
+    /// Its contents.
     pub about: &'static str,
 }
 
 /// A table. Its first column, which is not listed, is `recording`.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its name, and that of its folder.
+    /// The name, and that of its folder.
     pub name: &'static str,
-    /// What its rows are.
+    /// The contents of its rows.
     pub about: &'static str,
     /// Its columns.
     pub columns: &'static [Column],

@@ -1,7 +1,7 @@
-//! Writes the records of Arm SPE as a table, with the threads and places that they belong to.
+//! Writes the records of Arm SPE as a table, with their threads and places.
 //!
-//! SWITCH and other records that say which thread runs go sorted through a temporary file, and the records of SPE come
-//! in the order of time between them, so memory does not depend on the size of the recording.
+//! SWITCH and other records of running threads are sorted in a temporary file, and the records of SPE are
+//! merged between them by time, so memory does not depend on the size of the recording.
 
 use std::fs::File;
 
@@ -21,14 +21,13 @@ use super::table::TableWriter;
 use crate::chains::{Resolver, numbered};
 use crate::sorted::{RowPlace, Sorted, sorted};
 
-/// What a reading of the recording finds.
+/// The results of reading the recording.
 pub(super) struct Traced {
     aux: SpeData,
-    /// What records say about threads, by time.
+    /// The records about threads, sorted by time.
     tasks: Sorted,
 }
 
-/// What is found in a batch.
 #[derive(Default)]
 struct Found {
     aux: SpeData,
@@ -51,7 +50,7 @@ impl Found {
                 TaskChange::Belongs { pid, tid } => pack(&[pid, tid], &mut found.text),
                 TaskChange::Runs { cpu, pid, tid } => pack(&[pid, tid, cpu], &mut found.text),
             }
-            // ~0 is no time.
+            // ~0 means no time.
             let time = batch.layouts.recorded_time(&record).filter(|&time| time != u64::MAX);
             let index = numbered(found.rows.len())?;
             found.rows.push(RowPlace { time, index, text: start..found.text.len() });
@@ -92,7 +91,7 @@ impl Traced {
         Ok(traced)
     }
 
-    /// Writes the table, whose places go to `resolver`.
+    /// Writes the table; places are resolved by `resolver`.
     pub(super) fn write(
         self,
         recording: &Recording,
@@ -142,22 +141,20 @@ impl Traced {
     }
 }
 
-/// What the packets of operations mean, by class and payload.
+/// The meaning of operation packets, by class and payload.
 fn details() -> Vec<String> {
     let all = (0..3).flat_map(|class| (0..=u8::MAX).map(move |payload| (class, payload)));
     all.map(|(class, payload)| operation_details(class, payload)).collect()
 }
 
-/// Writes rows.
 struct Rows<'w, 'f> {
     out: &'w mut TableWriter,
     resolver: &'w mut Resolver<'f>,
     conv: Option<TimeConv>,
-    /// True if records have times.
     has_time: bool,
     running: Running,
     details: Vec<String>,
-    /// The number of rows whose thread is not known.
+    /// The number of rows with an unknown thread.
     unknown: u64,
 }
 

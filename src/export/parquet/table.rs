@@ -1,4 +1,4 @@
-//! Writes a table as a Parquet file, in row groups of a bounded size whose columns are encoded on all threads.
+//! Writes a table as a Parquet file, in row groups of bounded size whose columns are encoded on all threads.
 
 use std::io::Write;
 use std::mem;
@@ -23,7 +23,7 @@ use perfx_pipeline::{Error, Result};
 
 use super::schema::{Column, Kind, Table};
 
-/// A row group ends when its values take this many bytes in memory.
+/// A row group ends when its values exceed this many bytes in memory.
 const GROUP: usize = 24 << 20;
 
 /// The first column of every table.
@@ -32,16 +32,15 @@ const RECORDING: &str = "recording";
 /// The compression level of zstd.
 const LEVEL: i32 = 3;
 
-/// The number of texts that are handed to the encoder at a time.
+/// The number of texts passed to the encoder at a time.
 const TEXTS: usize = 1 << 13;
 
-/// A table that is being written.
 pub(super) struct TableWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
     properties: WriterPropertiesPtr,
     columns: &'static [Column],
     recording: Box<[u8]>,
-    /// Leaves, in the order of the schema, without that of `recording`.
+    /// Leaves in the order of the schema, without `recording`.
     leaves: Vec<Leaf>,
     /// The next leaf of the current row.
     next: usize,
@@ -54,7 +53,7 @@ pub(super) struct TableWriter {
 /// The values of one column since the last row group. A list of structures has several.
 struct Leaf {
     values: Values,
-    /// The number of values that are present, and of levels above which a value is present.
+    /// The number of present values, and the levels above which a value is present.
     definition: Levels,
     repetition: Levels,
     full: i16,
@@ -68,19 +67,19 @@ enum Values {
     Text(TextValues),
 }
 
-/// Texts, of which each distinct one is stored once.
+/// Texts; each distinct one is stored once.
 #[derive(Default)]
 struct TextValues {
-    /// For each value the number of its text.
+    /// For each value, the number of its text.
     codes: Vec<u32>,
     texts: IndexSet<Box<[u8]>, RandomState>,
-    /// The codes of texts by the numbers that they have elsewhere, or [`NONE`].
+    /// The codes of texts, by their numbers elsewhere, or [`NONE`].
     by_number: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Levels, of which those in front are often equal: a column may be all null.
+/// Levels; the first ones are often equal, as a column may be all null.
 #[derive(Default)]
 struct Levels {
     first: i16,
@@ -113,7 +112,6 @@ impl Leaf {
         Leaf { values, definition: Levels::default(), repetition: Levels::default(), full, is_repeated }
     }
 
-    /// The leaves of a column.
     fn of(column: &Column) -> Vec<Leaf> {
         let i64s = || Values::I64(Vec::new());
         let texts = || Values::Text(TextValues::default());
@@ -134,7 +132,7 @@ impl Leaf {
         }
     }
 
-    /// Adds a level, and says how many bytes that takes.
+    /// Adds a level; returns its bytes.
     #[inline]
     fn level(&mut self, definition: i16, is_first: bool) -> usize {
         if self.full > 0 {
@@ -157,7 +155,7 @@ impl Leaf {
         4 + if texts.len() > known { text.len() + 32 } else { 0 }
     }
 
-    /// A text that always has the same number, by which it is found faster.
+    /// A text with a fixed number, which makes it faster to find.
     fn numbered_text(&mut self, number: u32, text: &[u8]) -> usize {
         let Values::Text(values) = &mut self.values else { return 0 };
         let at = number as usize;
@@ -208,7 +206,7 @@ impl Leaf {
             (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(TextValues { codes, texts, .. })) => {
                 let texts: Vec<ByteArray> =
                     texts.into_iter().map(|text| ByteArray::from(Bytes::from(text))).collect();
-                // Many pieces are equal to the one before: a column may have one text only.
+                // Many pieces equal the one before: a column may have only one text.
                 let (mut codes, mut last): (&[u32], &[u32]) = (&codes, &[]);
                 let mut values: Vec<ByteArray> = Vec::new();
                 for (definition, repetition) in pieces(levels, codes.len()) {
@@ -235,7 +233,7 @@ impl Leaf {
 /// Levels of definition and repetition.
 type LevelSlices<'l> = (Option<&'l [i16]>, Option<&'l [i16]>);
 
-/// Cuts levels into pieces of some [`TEXTS`] values that end with a row. Without levels, there are `count` values.
+/// Cuts levels, or without them `count` values, into pieces of at least [`TEXTS`] values that end with a row.
 fn pieces<'l>((definition, repetition): LevelSlices<'l>, count: usize) -> Vec<LevelSlices<'l>> {
     let total = definition.map_or(count, <[i16]>::len);
     let mut pieces = Vec::new();
@@ -254,7 +252,7 @@ fn pieces<'l>((definition, repetition): LevelSlices<'l>, count: usize) -> Vec<Le
     pieces
 }
 
-/// Text of a recording as UTF-8: each byte that is none becomes `\xNN`.
+/// Text of a recording as UTF-8: each invalid byte becomes `\xNN`.
 fn shown(text: &[u8]) -> Vec<u8> {
     if str::from_utf8(text).is_ok() {
         return text.to_vec();
@@ -322,12 +320,10 @@ fn parquet_type(column: &Column) -> Result<TypePtr, ParquetError> {
     }
 }
 
-/// What is written into the metadata of each file.
+/// The metadata of each file.
 #[derive(Clone, Debug)]
 pub(super) struct About {
-    /// The id of the recording.
     pub(super) id: String,
-    /// Keys and values.
     pub(super) facts: Vec<(&'static str, String)>,
 }
 
@@ -351,14 +347,14 @@ fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetE
         properties = properties.set_column_bloom_filter_enabled(ColumnPath::from("build_id"), true);
     }
     if let Some(at) = table.sorted_by {
-        // Behind the column `recording`.
+        // After the column `recording`.
         let sorted = SortingColumn { column_idx: at as i32 + 1, descending: false, nulls_first: true };
         properties = properties.set_sorting_columns(Some(vec![sorted]));
     }
     Ok(properties.build())
 }
 
-/// An error of the writer; most have a cause of the operating system.
+/// An error of the writer; most are caused by the operating system.
 fn failed(error: ParquetError) -> Error {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
@@ -370,7 +366,6 @@ fn failed(error: ParquetError) -> Error {
 }
 
 impl TableWriter {
-    /// Begins a table.
     pub(super) fn new(
         table: &Table,
         about: &About,
@@ -401,7 +396,7 @@ impl TableWriter {
         })
     }
 
-    /// A value that may be null; `add` says how many bytes it takes.
+    /// A value that may be null; `add` returns its bytes.
     #[inline]
     fn value<V>(&mut self, value: Option<V>, add: impl FnOnce(&mut Leaf, V) -> usize) -> &mut Self {
         let leaf = &mut self.leaves[self.next];
@@ -411,7 +406,7 @@ impl TableWriter {
         self
     }
 
-    /// A list of values; `add` says how many bytes each takes.
+    /// A list of values; `add` returns the bytes of each.
     fn list<V>(
         &mut self,
         values: impl IntoIterator<Item = V>,
@@ -429,27 +424,24 @@ impl TableWriter {
         self
     }
 
-    /// A number, or the bits of one of 64 bits without a sign; also a flag.
+    /// A number, the bits of an unsigned number, or a flag.
     pub(super) fn number(&mut self, value: impl Into<Option<i64>>) -> &mut Self {
         self.value(value.into(), Leaf::i64)
     }
 
-    /// A text.
     pub(super) fn text<'t>(&mut self, value: impl Into<Option<&'t [u8]>>) -> &mut Self {
         self.value(value.into(), Leaf::text)
     }
 
-    /// A text with its number among the texts of this column.
+    /// A text with its number in this column.
     pub(super) fn numbered_text<'t>(&mut self, value: impl Into<Option<(u32, &'t [u8])>>) -> &mut Self {
         self.value(value.into(), |leaf, (number, text)| leaf.numbered_text(number, text))
     }
 
-    /// A list of numbers.
     pub(super) fn numbers(&mut self, values: impl IntoIterator<Item = i64>) -> &mut Self {
         self.list(values, Leaf::i64)
     }
 
-    /// A list of texts.
     pub(super) fn texts<'t>(&mut self, values: impl IntoIterator<Item = &'t [u8]>) -> &mut Self {
         self.list(values, Leaf::text)
     }
@@ -494,7 +486,6 @@ impl TableWriter {
         self
     }
 
-    /// Ends a row.
     pub(super) fn end_row(&mut self) -> Result<()> {
         debug_assert_eq!(self.next, self.leaves.len(), "a row has all columns");
         self.next = 0;
@@ -502,7 +493,6 @@ impl TableWriter {
         if self.bytes >= GROUP { self.flush() } else { Ok(()) }
     }
 
-    /// Writes a row group.
     fn flush(&mut self) -> Result<()> {
         let new = self.columns.iter().flat_map(Leaf::of).collect();
         let leaves = mem::replace(&mut self.leaves, new);

@@ -1,11 +1,11 @@
-//! Keeps what was written of branches: a loop takes the same ones again and again.
+//! Caches the text of branches: a loop takes the same ones again and again.
 
 use std::ops::Range;
 
 use perfx_format::OrderKey;
 use perfx_model::address_space::Space;
 
-/// What decides, with the key of a sample, what is written of a branch.
+/// The properties of a branch that, with a sample's key, determine its text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Branch {
     pub(super) event: usize,
@@ -15,7 +15,7 @@ pub(super) struct Branch {
     pub(super) flags: u32,
 }
 
-/// Branches and what was written of them.
+/// Branches with their text.
 #[derive(Debug, Default)]
 pub(super) struct WrittenBranches {
     /// By a few bits of the addresses.
@@ -23,7 +23,7 @@ pub(super) struct WrittenBranches {
     text: Vec<u8>,
 }
 
-/// A branch, when it is written so, and where its text is.
+/// A branch, the keys for which it has this text, and the place of the text.
 #[derive(Clone, Debug)]
 struct Known {
     branch: Branch,
@@ -31,7 +31,7 @@ struct Known {
     text: Range<usize>,
 }
 
-/// The number of branches that are kept, a power of two, and the most bytes of their texts.
+/// The number of cached branches, a power of two, and the maximum bytes of their texts.
 const KNOWN: usize = 1 << 15;
 const TEXT: usize = 1 << 22;
 
@@ -41,7 +41,7 @@ impl WrittenBranches {
         (from ^ from >> 13 ^ to << 3 ^ to >> 10) as usize % KNOWN
     }
 
-    /// What is written of a branch at a key, if it is known.
+    /// The text of a branch at a key, if cached.
     #[inline]
     pub(super) fn get(&self, branch: &Branch, key: OrderKey) -> Option<&[u8]> {
         let known = self.known.get(Self::slot(branch))?.as_ref()?;
@@ -49,7 +49,7 @@ impl WrittenBranches {
         if is_known { self.text.get(known.text.clone()) } else { None }
     }
 
-    /// Keeps what is written of a branch at these keys.
+    /// Caches the text of a branch for these keys.
     pub(super) fn keep(&mut self, branch: Branch, during: Range<OrderKey>, text: &[u8]) {
         if self.known.is_empty() || self.text.len() + text.len() > TEXT {
             self.known.clear();

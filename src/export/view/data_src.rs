@@ -19,7 +19,7 @@ const TLBS: [(&str, &str, &str); 5] = [
     ("dtlb", "WK", "Walker"),
     ("dtlb", "OS", "Fault"),
 ];
-/// How far away the data was, in front of its level.
+/// The distance of the data, shown before its level.
 const HOPS: [(&str, &str, &str); 5] = [
     ("remote", "1", "Remote "),
     ("hops", "HOPS_0", "core, same node "),
@@ -27,7 +27,7 @@ const HOPS: [(&str, &str, &str); 5] = [
     ("hops", "HOPS_2", "socket, same board "),
     ("hops", "HOPS_3", "board "),
 ];
-/// The levels that newer processors report, of which there is one.
+/// The levels that newer processors report; each sample has one.
 const LEVELS: [(&str, &str, &str); 14] = [
     ("lvl_num", "L1", "L1"),
     ("lvl_num", "L2", "L2"),
@@ -44,7 +44,7 @@ const LEVELS: [(&str, &str, &str); 14] = [
     ("lvl_num", "RAM", "RAM"),
     ("lvl_num", "PMEM", "PMEM"),
 ];
-/// Those that older ones report, of which there may be several.
+/// The levels that older processors report; a sample may have several.
 const OLD_LEVELS: [(&str, &str, &str); 11] = [
     ("lvl", "L1", "L1"),
     ("lvl", "LFB", "LFB/MAB"),
@@ -59,8 +59,8 @@ const OLD_LEVELS: [(&str, &str, &str); 11] = [
     ("lvl", "UNC", "Uncached"),
 ];
 
-/// The operation and the level, snoop, TLB, lock and block of the data, in perf's words. perf cuts a text of more than
-/// 80 bytes and puts blanks behind others, up to the length of the longest one so far.
+/// The operation and the level, snoop, TLB, lock and block of the data, in perf's words. perf cuts texts of
+/// more than 80 bytes and pads others to the length of the longest one so far.
 pub(super) fn text(source: DataSrc) -> String {
     let parts: Vec<_> = source.parts().collect();
     let has = |field: &str, constant: &str| {
@@ -105,7 +105,7 @@ pub(super) fn text(source: DataSrc) -> String {
 mod tests {
     use super::*;
 
-    /// What perf 7.3 shows.
+    /// The texts of perf 7.3.
     #[test]
     fn the_text_is_that_of_perf() {
         let shown = [

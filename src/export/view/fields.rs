@@ -1,4 +1,4 @@
-//! Chooses what is shown of samples.
+//! Chooses the fields of samples to show.
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -52,8 +52,8 @@ pub enum Field {
 }
 
 impl Field {
-    /// The bits of `attr.sample_type` of which one is needed, and the option of perf record that sets it; `None` if
-    /// every sample has the field.
+    /// The bits of `attr.sample_type`, any of which is enough, and the option of perf record that sets one;
+    /// `None` if every sample has the field.
     fn needs(self) -> Option<(u64, &'static str)> {
         Some(match self {
             Field::Pid | Field::Tid => (sample_type::TID, "the process"),
@@ -91,14 +91,14 @@ impl Field {
         })
     }
 
-    /// `decoded` tells that events of hardware have flags as raw data.
+    /// Whether an event has the field. With `decoded`, hardware events have flags as raw data.
     fn is_of(self, event: &Event, decoded: bool) -> bool {
         let attr = event.attr();
         let is_of_kind = match self {
             Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
             // Other samples have none, but the same column.
             Field::Flags => return decoded,
-            // Where a branch goes; else 0, as in perf.
+            // The target of a branch; else 0, as in perf.
             Field::Addr if decoded && matches!(attr.type_, HARDWARE | synth::TYPE) => return true,
             Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
@@ -131,19 +131,18 @@ const DEFAULT: [Field; 12] = [
 /// The fields to print.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct FieldChoice {
-    /// Only these, in perf's order; `None`: those that perf prints by default.
+    /// Only these, in perf's order; `None` for perf's default fields.
     pub only: Option<Vec<Field>>,
-    /// In addition.
+    /// Additional fields.
     pub with: Vec<Field>,
-    /// But not these.
+    /// Excluded fields.
     pub without: Vec<Field>,
 }
 
 impl FieldChoice {
     /// The fields of an event.
     ///
-    /// perf shows the CPU of tracepoints by default, and of other events only their other fields; it shows no period of
-    /// tracepoints, and where they were only with their call chain.
+    /// By default, perf shows the CPU only for tracepoints, without period, and addresses only with a chain.
     pub(super) fn of(&self, event: &Event, decoded: bool) -> Vec<Field> {
         let attr = event.attr();
         let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
@@ -162,29 +161,29 @@ impl FieldChoice {
         fields
     }
 
-    /// True if perf shows where branches of a trace go: unless the user chooses other fields.
+    /// True if perf shows the targets of a trace's branches: unless the user chooses other fields.
     pub(super) fn shows_targets(&self) -> bool {
         let is_default = self.only.is_none() && self.without.is_empty();
         (is_default && self.with.iter().all(|field| *field == Field::Flags)) || self.names(Field::Addr)
     }
 
-    /// True if something is shown of the raw data of samples that are decoded.
+    /// True if the raw data of decoded samples is shown.
     pub fn shows_flow(&self) -> bool {
         let has_flow = self.names(Field::Flags) || self.names(Field::Ipc);
         has_flow || self.shows_instructions() || self.shows_depths()
     }
 
-    /// True if samples of instructions are shown with an address, too.
+    /// True if samples of instructions are shown with an address.
     pub fn shows_addresses(&self) -> bool {
         self.names(Field::Addr)
     }
 
-    /// True if the bytes of instructions or their number are shown.
+    /// True if the bytes or the length of instructions are shown.
     pub fn shows_instructions(&self) -> bool {
         self.names(Field::Insn) || self.names(Field::Insnlen)
     }
 
-    /// True if it is shown how many calls have not returned.
+    /// True if the call depth is shown.
     pub fn shows_depths(&self) -> bool {
         self.names(Field::Callindent)
     }
@@ -214,25 +213,25 @@ impl FieldChoice {
     }
 }
 
-/// What is printed.
+/// The output of `view`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ViewOptions {
     /// The fields.
     pub fields: FieldChoice,
-    /// Times with nine digits after the point in place of six.
+    /// Shows times with nine digits after the point instead of six.
     pub nanoseconds: bool,
-    /// The least width of the name of a DSO in front of the calls of a trace.
+    /// The minimum width of a DSO's name before the calls of a trace.
     pub dso_width: usize,
-    /// Calls that the compiler inlined, too.
+    /// Shows inlined calls.
     pub inlined: bool,
-    /// At most so many samples.
+    /// The maximum number of samples.
     pub head: Option<u64>,
-    /// Nothing; the samples are counted.
+    /// Prints nothing, but counts the samples.
     pub count_only: bool,
-    /// Each sample as a line of JSON.
+    /// Prints each sample as a line of JSON.
     pub json: bool,
-    /// The recording was decoded for this, and samples have flags ([`FlowFlags`](perfx_format::sample::FlowFlags)) if
-    /// [`FieldChoice::shows_flow`].
+    /// The recording was decoded for this: samples have flags
+    /// ([`FlowFlags`](perfx_format::sample::FlowFlags)) if [`FieldChoice::shows_flow`].
     pub decoded: bool,
 }
 
@@ -247,8 +246,7 @@ impl ViewOptions {
         self.fields.check(events, self.decoded)
     }
 
-    /// True if functions are searched for in DWARF, which also has their source lines. Inlined calls are shown in chains
-    /// only.
+    /// True if DWARF is searched for functions and source lines. Inlined calls are only shown in chains.
     pub(super) fn reads_dwarf(&self, has_chains: bool) -> bool {
         self.inlined && has_chains || self.fields.names(Field::Srcline)
     }
@@ -262,7 +260,7 @@ pub(super) fn weight(parts: &Sample<'_>) -> Option<u64> {
     })
 }
 
-/// The latencies of the instruction and of its end, cycles.
+/// The latencies of the instruction and of its retirement, cycles.
 pub(super) fn latencies(parts: &Sample<'_>) -> Option<[u16; 2]> {
     match parts.weight? {
         Weight::Full(_) => None,

@@ -1,4 +1,4 @@
-//! Decides how the samples of each event are shown.
+//! Determines how the samples of each event are shown.
 
 use perfx_format::sample::{Sample, synth};
 use perfx_format::{ByTracepoint, Event};
@@ -9,7 +9,7 @@ use perfx_resolve::{EventFacts, Facts};
 
 use super::fields::{Field, HARDWARE, ViewOptions};
 
-/// Some fields, as bits by their numbers.
+/// Fields as bits, by number.
 #[inline]
 const fn bits(fields: &[Field]) -> u64 {
     let (mut bits, mut at) = (0, 0);
@@ -20,13 +20,13 @@ const fn bits(fields: &[Field]) -> u64 {
     bits
 }
 
-/// The fields with which a line begins.
+/// The fields at the start of a line.
 const FRONT: u64 = {
     use Field::{Comm, Cpu, Event, MachinePid, Misc, Period, Pid, Tid, Time, Tod, Vcpu};
     bits(&[MachinePid, Vcpu, Comm, Pid, Tid, Cpu, Misc, Tod, Time, Period, Event])
 };
 
-/// Those of an address of code, and of where a branch goes.
+/// The fields of a code address and of a branch target.
 const CODE: u64 = {
     use Field::{Dso, Dsoff, Ip, Srcline, Sym, Symoff};
     bits(&[Ip, Sym, Symoff, Dso, Dsoff, Srcline])
@@ -35,32 +35,30 @@ const BRANCH: u64 = bits(&[Field::Addr]);
 
 /// How the samples of an event are shown.
 pub(super) struct Form<'t> {
-    /// The event's name.
     pub(super) event: Vec<u8>,
-    /// The same, as wide as the longest of all events.
+    /// The event's name, padded to the longest of all events.
     pub(super) name: String,
     /// Prints the raw data of a tracepoint.
     pub(super) trace: Option<&'t TracePrinter<'t>>,
     /// Bits, by the number of the field.
     fields: u64,
     pub(super) has_chain: bool,
-    /// perf also shows which symbol the address is in, for events whose address is one of code or data that they
-    /// touched.
+    /// True for events whose address is one of code or data: perf also shows its symbol.
     pub(super) names_address: bool,
-    /// Its samples are branches, which perf shows in a form of their own.
+    /// True if its samples are branches, which perf shows in a special form.
     pub(super) is_branch: bool,
-    /// It is decoded, and behind the front of a line there is nothing but the address of a sample without a chain, or the ends
-    /// of a branch.
+    /// True if, in a decoded trace, only the address of a sample without a chain, or the ends of a branch,
+    /// follow the front of a line.
     pub(super) shows_only_code: bool,
-    /// If its samples have raw data, these are flags.
+    /// True if the raw data of its samples are flags.
     pub(super) has_flow: bool,
-    /// With their targets.
+    /// True if targets are shown.
     pub(super) shows_targets: bool,
-    /// The name of the recorded machine, which says what its registers are called.
+    /// The recorded machine, which determines the names of registers.
     pub(super) machine: &'t str,
-    /// What is added to a time for ns since 1970; `None` if the time of day is not shown.
+    /// Added to a time for ns since 1970; `None` if the time of day is not shown.
     wall_offset: Option<i128>,
-    /// `attr.config` of an event that perf makes up when it decodes a trace.
+    /// `attr.config` of an event that perf synthesizes when it decodes a trace.
     pub(super) synthesized: Option<u64>,
 }
 
@@ -74,13 +72,13 @@ impl<'t> Form<'t> {
         u64::try_from(self.wall_offset? + i128::from(parts.time?)).ok()
     }
 
-    /// Which parts of a frame are shown.
+    /// The parts of a frame to show.
     pub(super) fn frame(&self) -> FrameForm {
         let has = |field| self.has(field);
         FrameForm {
             sym: has(Field::Sym),
             symoff: has(Field::Symoff),
-            // As in perf, its offset comes with it.
+            // As in perf, the DSO comes with its offset.
             dso: has(Field::Dso) || has(Field::Dsoff),
             dsoff: has(Field::Dsoff),
             srcline: has(Field::Srcline),
@@ -121,7 +119,7 @@ impl<'t> Form<'t> {
             form
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).enumerate().map(form).collect();
-        // In bytes, as in perf.
+        // The width in bytes, as in perf.
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
         for Form { name, .. } in &mut forms {
             *name = format!("{}{name}: ", " ".repeat(width - name.len()));
@@ -130,7 +128,7 @@ impl<'t> Form<'t> {
     }
 }
 
-/// Which parts of a frame are shown.
+/// The parts of a frame to show.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct FrameForm {
     pub(super) sym: bool,
@@ -141,10 +139,8 @@ pub(super) struct FrameForm {
 }
 
 impl FrameForm {
-    /// The number of forms.
     pub(super) const COUNT: usize = 32;
 
-    /// Its number.
     pub(super) fn number(self) -> usize {
         let FrameForm { sym, symoff, dso, dsoff, srcline } = self;
         [sym, symoff, dso, dsoff, srcline].into_iter().fold(0, |number, part| number * 2 + usize::from(part))

@@ -227,7 +227,7 @@ impl Serialize for RegisterValues<'_> {
         let mut map = serializer.serialize_map(None)?;
         let mut last = None;
         for (number, value) in self.regs.iter() {
-            // The second half of one has the same name.
+            // The second half of a register has the same name.
             let name = name(self.machine, number).filter(|name| last.as_ref() != Some(name));
             map.serialize_entry(name.as_deref().unwrap_or(&number.to_string()), &Hex(value))?;
             last = name;
@@ -254,7 +254,6 @@ impl Serialize for OwnFields<'_> {
 }
 
 impl<'s> SampleLine<'s> {
-    /// The fields that follow from the sample alone.
     pub(super) fn new(form: &'s Form<'s>, parts: &Sample<'s>, period: u64) -> SampleLine<'s> {
         let has = |field| form.has(field);
         let (pid, tid) = parts.pid_tid.map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32));
@@ -296,7 +295,7 @@ impl<'s> SampleLine<'s> {
         }
     }
 
-    /// Says what is at both ends of each branch, in their order.
+    /// Adds the places of both ends of each branch, in their order.
     pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [(u64, Found)]) {
         let form = FrameForm { sym: true, symoff: true, srcline: false, ..form };
         for (branch, [from, to]) in self.brstack.iter_mut().flatten().zip(ends.as_chunks().0) {
@@ -322,7 +321,7 @@ fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> FrameObject
     }
 }
 
-/// The function at an address that is not of a frame.
+/// The function at an address outside of frames.
 pub(super) fn outermost(form: FrameForm, (address, found): &(u64, Found)) -> Option<FrameObject<'_>> {
     Some(frame(form, *address, found.calls.last()?, found.past))
 }
@@ -349,8 +348,7 @@ pub(super) fn begin(out: &mut Vec<u8>, line: SampleLine<'_>) -> Result<()> {
     push_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
 }
 
-/// The elements of the array that ends a line. They are not serialised with it, because they are written once and
-/// copied.
+/// The elements of the array that ends a line. They are cached as text, and therefore not serialised with it.
 pub(super) struct Items {
     is_first: bool,
 }

@@ -1,6 +1,6 @@
-//! Names the frames that are shown: one thread, whose stack is large enough to read DWARF, answers all others, so that
-//! the symbols of a file are in memory once. It is asked once for each symbol: to wake another thread takes as long as
-//! to write ten samples.
+//! Names the frames that are shown. One thread, whose stack is large enough to read DWARF, answers all
+//! others, so that the symbols of a file are in memory once. It gets one question for each symbol: waking
+//! another thread takes as long as writing ten samples.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use symbols::DwarfFiles;
 /// A function at the place of a frame.
 #[derive(Debug)]
 pub(super) struct Called {
-    /// `None` if it is not known.
+    /// `None` if unknown.
     pub(super) name: Option<Arc<str>>,
     /// Bytes from the start of the symbol.
     pub(super) offset: u64,
@@ -26,26 +26,26 @@ pub(super) struct Called {
     pub(super) inlined: bool,
     /// `None` if the address is in no mapping.
     pub(super) dso: Option<Arc<[u8]>>,
-    /// Where the function or its part is in the file, bytes; `None` in a kernel and in no mapping.
+    /// The offset of the function or its part in the file, bytes; `None` in a kernel and outside of mappings.
     pub(super) dsoff: Option<u64>,
-    /// The source line; as in perf, without one the name of the DSO and the address.
+    /// The source line; as in perf, the DSO's name and the address if there is none.
     pub(super) line: Option<String>,
 }
 
-/// The functions of a frame, the innermost inlined call first. There is always one.
+/// The functions of a frame, innermost inlined call first; never empty.
 pub(super) type Calls = Arc<[Called]>;
 
-/// Which source lines a frame has.
+/// The source lines of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Lines {
     None,
-    /// That of each function.
+    /// A line for each function.
     Each,
-    /// Only that of the code, and only the outermost function.
+    /// Only the line of the code, and only the outermost function.
     Innermost,
 }
 
-/// A DSO or the memory of a process, the lines, and the address; 0 if there are no lines, so that a symbol is named once.
+/// A DSO or process memory, the lines, and the address; 0 without lines, so that a symbol is named once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Place {
     dso: Option<u32>,
@@ -54,22 +54,22 @@ struct Place {
     address: u64,
 }
 
-/// The functions at the offsets up to the end of a range, whose start is in the key.
+/// The functions for all offsets from the key to the end of a range.
 #[derive(Clone)]
 struct Known {
     end: u64,
-    /// As at the first of the offsets.
+    /// The functions at the first offset.
     calls: Calls,
 }
 
 /// The functions of a frame.
 pub(super) struct Found {
     pub(super) calls: Calls,
-    /// Bytes to be added to their offsets.
+    /// Bytes to add to their offsets.
     pub(super) past: u64,
 }
 
-/// What is asked for: a frame, its place, and where the answer goes, which includes the start of the range.
+/// A frame, its place, and the sender for the answer, which includes the start of the range.
 type Question = (Frame, Place, Sender<(u64, Known)>);
 
 /// The names of frames, for all threads.
@@ -101,7 +101,7 @@ impl SharedNames {
     }
 }
 
-/// Runs `work` on a thread, with the names of a recording's frames. Also returns which DSOs were named.
+/// Runs `work` on a thread, with the names of a recording's frames. Also returns the named DSOs.
 pub(super) fn with_names<R: Send>(
     search: Search<'_>,
     inlined: bool,
@@ -117,7 +117,7 @@ pub(super) fn with_names<R: Send>(
             let worker = thread::Builder::new().spawn_scoped(scope, move || work(&shared));
             let worker = worker.context("can't start a thread")?;
             for (frame, place, answer) in asked {
-                // The thread that asked may have died; then `join` says why.
+                // The asking thread may have panicked; then `join` reports it.
                 drop(answer.send(namer.known(frame, place)));
             }
             Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -129,14 +129,14 @@ pub(super) fn with_names<R: Send>(
 struct Namer<'n> {
     names: Names<'n>,
     files: &'n DwarfFiles,
-    /// True if calls that were inlined are shown.
+    /// True if inlined calls are shown.
     inlined: bool,
-    /// The DSOs, and the memory of processes, that were needed.
+    /// The DSOs and process memory needed so far.
     places: HashMap<(Option<u32>, u32), NamedPlace<'n>>,
 }
 
 impl Namer<'_> {
-    /// The functions at the offsets around that of a frame, and the first of these.
+    /// The functions for the offsets around that of a frame, and the first of these offsets.
     fn known(&mut self, mut frame: Frame, Place { lines, address, .. }: Place) -> (u64, Known) {
         let place = match self.places.entry((frame.dso, frame.process)) {
             Entry::Occupied(known) => known.into_mut(),
@@ -186,7 +186,7 @@ impl Namer<'_> {
     }
 }
 
-/// The source line of a frame, or the name of the DSO and the address.
+/// The source line of a frame, or the DSO's name and the address.
 fn place_line(
     line: Option<(String, u32)>,
     place: &NamedPlace<'_>,

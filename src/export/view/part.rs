@@ -1,4 +1,4 @@
-//! Writes the samples of one batch, as far as they need nothing of the batches before and after it.
+//! Writes the samples of one batch, as far as they do not depend on other batches.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,37 +14,37 @@ use perfx_samples::{CounterEnds, Counters, IsSelected, Late, Losses, SampleView}
 
 use super::sample::{Indent, SampleWriter, Shown};
 
-/// The kinds of records that are shown or complete what is shown.
+/// The kinds of records that are shown or complete others.
 pub(super) const WANTED: Kinds = Kinds::SAMPLES.and(RecordType::AUXTRACE_ERROR);
 
-/// What a batch has to show.
+/// The output of a batch.
 pub(super) struct Part {
     pub(super) pieces: Vec<Piece>,
     pub(super) counters: CounterEnds,
     pub(super) losses: Losses,
 }
 
-/// Something to show, in the order of time.
+/// A piece of output, in order of time.
 pub(super) enum Piece {
-    /// Samples: for each the end of its text, and its event. Those whose calls are indented have an entry in `indents`, too.
+    /// Samples: the end of each text, and its event. Those with indented calls are also in `indents`.
     Written { text: Vec<u8>, samples: Vec<(usize, usize)>, indents: Vec<Indent> },
     /// A sample that needs another batch.
     Open(OpenSample),
     /// The user part of the chains of a thread.
     User { tid: u32, cookie: u64, frames: Vec<(u64, Frame)> },
-    /// The line of a place where a trace could not be decoded.
+    /// The line of a place where decoding a trace failed.
     Error(String),
 }
 
 /// A sample that cannot be written yet.
 pub(super) struct OpenSample {
-    /// A batch of its own.
+    /// The record in a batch of its own.
     record: Box<Batch>,
-    /// The events whose sample it is, with their periods.
+    /// The events that it is a sample of, with their periods.
     pub(super) counted: Vec<(usize, u64)>,
-    /// Those of counters that were first read in the batch.
+    /// Events of counters that were first read in this batch.
     pub(super) late: Late<usize>,
-    /// The thread and the cookie of the user part that its chain waits for.
+    /// The thread and cookie of the missing user part of its chain.
     pub(super) waits_for: Option<(u32, u64)>,
 }
 
@@ -74,10 +74,9 @@ impl OpenSample {
     }
 }
 
-/// Memory of printed texts, for the next ones: the system takes a while to hand out new memory.
+/// Buffers of printed texts for reuse: the system takes a while to hand out new memory.
 pub(super) struct Texts {
     free: Mutex<Vec<Vec<u8>>>,
-    /// How many are kept.
     most: usize,
 }
 
@@ -99,7 +98,7 @@ impl Texts {
     }
 }
 
-/// A sample of a trace that was shown. Those that follow it differ in few parts as a rule, and are not parsed.
+/// The last sample of a trace that was shown. Most samples after it differ in few parts, and are not parsed.
 struct Last<'b> {
     stencil: Stencil,
     layout: &'b Layout,
@@ -107,20 +106,20 @@ struct Last<'b> {
     event: usize,
 }
 
-/// Reads one batch after the other on one thread.
+/// Reads batches on one thread.
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
     pub(super) is_selected: Option<IsSelected<'v>>,
-    /// For each event, whether its counters are shown.
+    /// For each event, true if its counters are shown.
     pub(super) wanted: &'v [bool],
     /// Only counts samples.
     pub(super) counts_only: bool,
-    /// Shows where traces could not be decoded.
+    /// True to show where decoding a trace failed.
     pub(super) shows_errors: bool,
     pub(super) texts: &'v Texts,
 }
 
-/// What perf prints of a place where a trace could not be decoded.
+/// perf's line for a place where decoding a trace failed.
 fn error_line(error: &AuxtraceError<'_>) -> String {
     let &AuxtraceError { code, cpu, pid, tid, ip, time, message, guest } = error;
     let guest = guest.map_or_else(String::new, |(pid, vcpu)| format!(" machine_pid {pid} vcpu {vcpu}"));
@@ -135,11 +134,10 @@ fn error_line(error: &AuxtraceError<'_>) -> String {
     )
 }
 
-/// Nanoseconds of a second.
 const NS_IN_S: u64 = 1_000_000_000;
 
 impl Reader<'_> {
-    /// Reads at least so many samples, if the batch has them.
+    /// Reads until at least `most` samples are written, or the batch ends.
     pub(super) fn read(&mut self, batch: &Batch, most: u64) -> Result<Part> {
         let (mut pieces, mut counters) = (Vec::new(), Counters::new(self.writer.facts));
         let mut walker = batch.walk();
@@ -164,7 +162,7 @@ impl Reader<'_> {
         Ok(Part { pieces, counters, losses })
     }
 
-    /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
+    /// Writes a sample, or each counter in it that gained; returns the number of samples written.
     fn sample<'b>(
         &mut self,
         (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
@@ -187,7 +185,7 @@ impl Reader<'_> {
             }
             return self.written(pieces, (sample, layouts, layout, parts), *event, period);
         }
-        // What the writer wrote last is not this sample's any more.
+        // The writer's last text is not of this sample any more.
         *last = None;
         let known = layouts.layout_of(sample).and_then(|layout| {
             let view = SampleView { record: sample, layout, layouts };
@@ -233,7 +231,7 @@ impl Reader<'_> {
         Ok(written)
     }
 
-    // Inlined, because what it takes is expensive to move.
+    // Inlined, because its arguments are expensive to move.
     #[inline(always)]
     fn written(
         &mut self,

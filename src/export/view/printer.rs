@@ -1,4 +1,4 @@
-//! Prints what all batches have to show, in the order of time.
+//! Prints the output of all batches in order of time.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write};
@@ -13,24 +13,22 @@ use super::sample::{Indent, SampleWriter};
 
 /// A sample whose chain waits for its user part.
 struct Waiting {
-    /// Its place among these samples.
+    /// The number of the sample among these.
     number: u64,
     cookie: u64,
     sample: OpenSample,
-    /// Its events and periods.
     counted: Vec<(usize, u64)>,
 }
 
 pub(super) struct Printer<'v, 'o> {
-    /// For samples that needed more than their batch.
+    /// For samples that need more than their batch.
     writer: SampleWriter<'v>,
     options: &'o ViewOptions,
     out: &'o mut (dyn Write + Send),
     texts: &'v Texts,
     before: Before,
-    /// By thread.
     waiting: HashMap<u32, Vec<Waiting>>,
-    /// The number of samples that have waited or wait.
+    /// The number of samples that wait or have waited.
     deferred: u64,
     /// For each event, whether a sample was printed.
     printed: Vec<bool>,
@@ -40,7 +38,7 @@ pub(super) struct Printer<'v, 'o> {
     losses: Losses,
 }
 
-/// Calls that are so many bytes narrower make the width smaller.
+/// The width shrinks if calls are at least this many bytes narrower.
 const NARROWER: usize = 52;
 
 impl<'v, 'o> Printer<'v, 'o> {
@@ -65,12 +63,11 @@ impl<'v, 'o> Printer<'v, 'o> {
         }
     }
 
-    /// How many more samples are printed.
+    /// The number of samples left to print.
     pub(super) fn left(&self) -> u64 {
         self.options.head.map_or(u64::MAX, |head| head.saturating_sub(self.samples))
     }
 
-    /// Prints the next batch.
     pub(super) fn print(&mut self, part: Part) -> Result<()> {
         self.losses += part.losses;
         for piece in part.pieces {
@@ -83,7 +80,7 @@ impl<'v, 'o> Printer<'v, 'o> {
                 Piece::Error(line) if self.left() > 0 => self.out.write_all(line.as_bytes())?,
                 Piece::Error(_) => {}
                 Piece::User { tid, cookie, frames } => {
-                    // perf prints all samples of the thread that wait, also those with another cookie.
+                    // perf prints all waiting samples of the thread, even if their cookie differs.
                     for waiting in self.waiting.remove(&tid).unwrap_or_default() {
                         let is_its = waiting.cookie == cookie;
                         self.complete(&waiting.sample, &waiting.counted, is_its.then_some(&frames))?;
@@ -103,7 +100,7 @@ impl<'v, 'o> Printer<'v, 'o> {
             for indent in indents.iter().take_while(|indent| indent.end <= end) {
                 self.out.write_all(&text[from..indent.end])?;
                 let blanks = self.blanks_behind(indent.width);
-                // Not by a format, whose width is limited: a name can be long.
+                // `format!` limits the width, and a name can be long.
                 io::copy(&mut io::repeat(b' ').take(blanks as u64), &mut self.out)?;
                 from = indent.end;
             }
@@ -116,7 +113,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(())
     }
 
-    /// How many blanks perf writes behind so many bytes of calls, so that the width changes seldom.
+    /// The number of blanks that perf writes after this many bytes of calls; the width seldom changes.
     fn blanks_behind(&mut self, width: usize) -> usize {
         if width > self.width || (width > 0 && width + NARROWER < self.width) {
             self.width = (width + 4).next_multiple_of(32);
@@ -136,7 +133,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(())
     }
 
-    /// Prints a sample with the user part of its chain, unless the recording lacks that.
+    /// Prints a sample with the user part of its chain, unless the recording lacks it.
     fn complete(
         &mut self,
         sample: &OpenSample,
@@ -158,7 +155,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(())
     }
 
-    /// Prints the samples that still wait, and reports what was lost.
+    /// Prints the samples that still wait, and reports losses.
     pub(super) fn finish(mut self, report: &mut Report) -> Result<u64> {
         let mut rest: Vec<Waiting> = self.waiting.drain().flat_map(|(_, waiting)| waiting).collect();
         rest.sort_unstable_by_key(|waiting| waiting.number);

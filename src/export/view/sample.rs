@@ -28,7 +28,7 @@ use super::text::{
 };
 use crate::chains::At;
 
-/// A sample with its event and what it counts for.
+/// A sample with its event and period.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'s> {
     pub(super) record: &'s Record<'s>,
@@ -37,7 +37,7 @@ pub(super) struct Shown<'s> {
     pub(super) parts: &'s Sample<'s>,
     pub(super) event: usize,
     pub(super) period: u64,
-    /// The addresses of the user part of its chain, if that came later.
+    /// The addresses of the user part of its chain, if that was recorded later.
     pub(super) user: &'s [(u64, Frame)],
 }
 
@@ -47,36 +47,33 @@ pub(super) struct SampleWriter<'v> {
     pub(super) forms: &'v [Form<'v>],
     pub(super) options: &'v ViewOptions,
     names: &'v SharedNames,
-    /// The names of threads, and when they are their names.
+    /// The names of threads, and the keys for which they are valid.
     comms: HashMap<(Machine, u32), Comm, RandomState>,
-    /// By the number of the form of their frames: first those in chains, then those of samples without a chain, then the
-    /// symbols of other addresses.
+    /// By the number of the frame form: frames in chains, of samples without a chain, and other symbols.
     written: Vec<Option<WrittenFrames>>,
-    /// By the number of the thread.
     chains: Vec<WrittenChain>,
-    /// The front of the last line.
     front: Option<Front>,
     branches: WrittenBranches,
-    /// What was written last, if its line shows nothing else behind the front.
+    /// The last branch, if its line has nothing else after the front.
     last: Option<branches::Branch>,
-    /// The place of the calls in the line that was written last, if they are indented.
+    /// The place of indented calls in the last line.
     pub(super) indent: Option<Indent>,
 }
 
-/// The name of a function behind the calls that have not returned. perf follows it with blanks up to a width that depends on
-/// the lines before: see `Printer`.
+/// A function's name, indented by call depth. perf pads it to a width that depends on earlier lines: see
+/// `Printer`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indent {
-    /// Where it ends in the text.
+    /// The end in the text.
     pub(super) end: usize,
     /// Its width, bytes.
     pub(super) width: usize,
 }
 
-/// The most calls by which a line is indented: more would fill the memory.
+/// The maximum indentation in calls: more would fill the memory.
 const MOST_INDENTED: u32 = 1 << 12;
 
-/// What the front of a line shows. Of a trace, thousands of samples have the same.
+/// The contents of a line's front. Thousands of samples of a trace have the same.
 struct Front {
     id: Option<u64>,
     event: usize,
@@ -88,16 +85,16 @@ struct Front {
     written: WrittenFront,
 }
 
-/// The front of a line as it was written.
+/// The text of a line's front.
 struct WrittenFront {
     text: Vec<u8>,
-    /// Where the time is in it, and when the rest of it is the same.
+    /// The place of the time in it, and the keys for which the rest is the same.
     time: Range<usize>,
     during: Range<OrderKey>,
 }
 
 impl Front {
-    /// Appends the front with a recorded time, at a key. False if more of it is different then.
+    /// Appends the front with a recorded time. Returns false if more than the time differs at this key.
     #[inline]
     fn push_at(&mut self, out: &mut Vec<u8>, time: Option<u64>, key: OrderKey, nanoseconds: bool) -> bool {
         let WrittenFront { text, time: place, during } = &mut self.written;
@@ -126,29 +123,29 @@ struct Comm {
     readable: String,
 }
 
-/// The most names of threads, and bytes of written frames, that a thread keeps.
+/// The maximum number of cached thread names, and the bytes of cached frames, per thread of the program.
 const COMMS: usize = 1 << 12;
 const WRITTEN: usize = 1 << 22;
 
-/// The threads whose last chains are kept, and the longest text of a chain that is kept.
+/// The number of threads whose last chains are cached, and the maximum text of a cached chain.
 const CHAINS: usize = 1 << 6;
 const LONGEST: usize = 1 << 16;
 
-/// Frames as they were written, because most samples have frames of those before them.
+/// Cached frames, because most samples repeat frames of those before them.
 #[derive(Default)]
 struct WrittenFrames {
     known: FrameCache<(u32, u32)>,
     bytes: Vec<u8>,
 }
 
-/// The chain of a sample as it was written: the next one of its thread mostly differs in a few innermost frames.
+/// A sample's chain as written: the next one of its thread mostly differs in a few innermost frames.
 #[derive(Clone, Default)]
 struct WrittenChain {
-    /// The number of the form of its frames.
+    /// The number of its frame form.
     form: usize,
     last: LastChain,
     text: Vec<u8>,
-    /// For each frame, outermost first, the bytes of the text from it to the end.
+    /// For each frame, outermost first, the length of the text from it to the end.
     ends: Vec<usize>,
 }
 
@@ -184,8 +181,8 @@ impl<'v> SampleWriter<'v> {
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
-    /// Appends a sample that differs from the one written last by addresses, time, period and raw data at most. False if its
-    /// line is not known.
+    /// Appends a sample that differs from the last one at most in addresses, time, period and raw data.
+    /// Returns false if its line is not cached.
     #[inline]
     pub(super) fn write_known(&mut self, out: &mut Vec<u8>, parts: &Sample<'_>, period: u64) -> bool {
         if let Some(last) = &self.last
@@ -203,10 +200,10 @@ impl<'v> SampleWriter<'v> {
         false
     }
 
-    /// Appends what a line begins with: thread, CPU, time, period and event.
+    /// Appends the front of a line: thread, CPU, time, period and event.
     fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) {
         let Shown { record, parts, event, period, .. } = shown;
-        // Compared part by part, because to build a `Front` takes longer than that.
+        // Compared part by part, because building a `Front` takes longer.
         let like = self.front.as_mut().filter(|last| {
             (last.event, last.cpumode, last.period) == (event, record.cpumode(), period)
                 && last.cpu == parts.cpu
@@ -228,7 +225,7 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// The same without what is known. Returns where the time is in it, and when the rest of it is the same.
+    /// Like `push_front`, without a cache. Returns the place of the time, and the keys of the rest.
     fn push_new_front(
         &mut self,
         out: &mut Vec<u8>,
@@ -395,7 +392,7 @@ impl<'v> SampleWriter<'v> {
                 for address in [from, to] {
                     let begin = out.len();
                     self.push_symbol(out, named, at, address)?;
-                    // perf puts no blank in front of it.
+                    // perf puts no blank before it.
                     out.drain(begin..out.len().min(begin + 1));
                     out.push(b'/');
                 }
@@ -419,14 +416,14 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// Appends the DSO at an end of a branch, if DSOs are shown.
+    /// Appends the DSO of a branch's end, if DSOs are shown.
     fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_>, address: u64) -> Result<()> {
         let only = FrameForm { sym: false, symoff: false, srcline: false, ..form.frame() };
         if only.dso { self.push_symbol(out, only, at, address).map(drop) } else { Ok(()) }
     }
 
-    /// Appends in which symbol an address is that is not of a frame, and returns when it is there, as far as that is known.
-    /// perf searches the other side, too, if nothing is mapped there on the side of the sample.
+    /// Appends the symbol of an address outside of frames, and returns the keys for which it is valid, if
+    /// known. As in perf, if nothing is mapped there on the sample's side, the other side is searched.
     fn push_symbol(
         &mut self,
         out: &mut Vec<u8>,
@@ -452,8 +449,8 @@ impl<'v> SampleWriter<'v> {
         Ok(at.key..at.key.next())
     }
 
-    /// Appends which function a branch calls or returns from, indented by the calls that have not returned. How wide that
-    /// is depends on the lines before, see [`Indent`].
+    /// Appends the function that a branch calls or returns from, indented by call depth. The width depends on
+    /// earlier lines, see [`Indent`].
     fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
         let Shown { record, parts, event, .. } = shown;
         let forms = self.forms;
@@ -467,7 +464,7 @@ impl<'v> SampleWriter<'v> {
                 *at,
                 parts.ip.unwrap_or(0),
             )?;
-            // perf fills the brackets, and puts no blank in front of them.
+            // perf fills the brackets, and puts no blank before them.
             out.drain(begin..begin + 1);
             out.pop();
             out.resize(out.len().max(begin + 1 + self.options.dso_width), b' ');
@@ -490,7 +487,7 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// Appends the flags of a sample, its address, and where a branch goes.
+    /// Appends the flags of a sample, its address, and the target of a branch.
     fn push_branch(
         &mut self,
         out: &mut Vec<u8>,
@@ -527,7 +524,7 @@ impl<'v> SampleWriter<'v> {
             narrow(self.own_frame(out, event, *at, (record.cpumode(), from))?);
         }
         if let Some(address) = to {
-            // As in perf, the source line comes behind the target.
+            // As in perf, the source line comes after the target.
             let line = out[begin..].iter().position(|byte| *byte == b'\n');
             let line = line.map(|at| out.split_off(begin + at)).unwrap_or_default();
             out.extend_from_slice(b" => ");
@@ -541,7 +538,7 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// The process that runs the guest of a sample, and its CPU, if these are shown.
+    /// The process that runs a sample's guest, and its CPU, if shown.
     fn guest(&self, record: &Record<'_>, layout: &Layout, form: &Form<'_>) -> (Option<u32>, Option<u32>) {
         let guest = match layout.id(record) {
             Some(id) if form.has(Field::MachinePid) || form.has(Field::Vcpu) => self.facts.guests.cpu_of(id),
@@ -642,7 +639,6 @@ impl<'v> SampleWriter<'v> {
         comm
     }
 
-    /// The place of an address of data.
     fn data_frame(&self, at: At<'_>, address: u64) -> Frame {
         let own = frame_at(
             self.facts,
@@ -654,13 +650,13 @@ impl<'v> SampleWriter<'v> {
         of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
     }
 
-    /// The place of an address on the side, of the kernel or the process, that is not the sample's.
+    /// The place of an address on the other side, kernel or process, than the sample's.
     fn on_other_side(&self, at: At<'_>, address: u64) -> Frame {
         let mode = if is_kernel(at.sample.record.cpumode()) { USER } else { KERNEL };
         frame_at(self.facts, (at.sample.record, at.sample.layouts), at.pid, at.key, (mode, address))
     }
 
-    /// The lines that are shown of frames in chains.
+    /// The source lines shown for frames in chains.
     fn lines(&self, event: usize) -> Lines {
         match (self.forms[event].has(Field::Srcline), self.options.inlined) {
             (false, _) => Lines::None,
@@ -703,7 +699,7 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// Appends a frame of a chain: inlined calls, the innermost first, then the function. Returns when it is there.
+    /// Appends a frame of a chain: inlined calls, innermost first, then the function. Returns its keys.
     fn chain_frame(
         &mut self,
         out: &mut Vec<u8>,
@@ -722,7 +718,7 @@ impl<'v> SampleWriter<'v> {
         })
     }
 
-    /// Appends the address of a sample without a chain. Returns when it is there.
+    /// Appends the address of a sample without a chain. Returns the keys for which it is valid.
     fn own_frame(
         &mut self,
         out: &mut Vec<u8>,
@@ -747,8 +743,8 @@ impl<'v> SampleWriter<'v> {
         })
     }
 
-    /// Appends what is known to be written for an address of a space at a time, or what `write` appends. Returns when
-    /// that is so.
+    /// Appends the cached text of an address in a space at a key, or else the output of `write`. Returns the
+    /// keys for which it is valid.
     fn frame(
         &mut self,
         out: &mut Vec<u8>,
@@ -788,27 +784,26 @@ fn function_of(Shown { record, parts, .. }: Shown<'_>) -> Option<u64> {
     function.filter(|address| *address != 0)
 }
 
-/// The flags of a sample, if they are shown; those of events that are not decoded are empty.
+/// The flags of a sample, if shown; empty for events that are not decoded.
 fn flags(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
     let raw = parts.raw.filter(|_| form.has_flow);
     let flags = raw.and_then(|raw| FlowFlags::of_raw(raw, record.endian()));
     form.has(Field::Flags).then(|| flags.unwrap_or_default())
 }
 
-/// Appends them.
 fn push_flags(out: &mut Vec<u8>, flags: Option<FlowFlags>) {
     if let Some(flags) = flags {
         out.extend_from_slice(format!("  {:<21} ", flags.text()).as_bytes());
     }
 }
 
-/// The instructions and cycles since the sample before, if they are known and shown.
+/// Instructions and cycles since the previous sample, if known and shown.
 fn counted(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<(u64, u64)> {
     let raw = parts.raw.filter(|_| form.has(Field::Ipc))?;
     FlowFlags::counted(raw, record.endian()).filter(|(instructions, cycles)| *instructions > 0 && *cycles > 0)
 }
 
-/// Appends how many instructions there were in a cycle.
+/// Appends the instructions per cycle.
 fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
     if let Some((instructions, cycles)) = counted(form, shown) {
         let hundredths = u128::from(instructions) * 100 / u128::from(cycles);
@@ -817,7 +812,7 @@ fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
     }
 }
 
-/// Appends the length of the instruction and its bytes, if they are shown.
+/// Appends the length and the bytes of the instruction, if shown.
 fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, raw: Option<&[u8]>) {
     let bytes = raw.and_then(FlowFlags::instruction).unwrap_or_default();
     if form.has(Field::Insnlen) {
@@ -829,7 +824,6 @@ fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, raw: Option<&[u8]>) {
     }
 }
 
-/// Appends the lines of a frame in a chain.
 fn push_lines(
     out: &mut Vec<u8>,
     form: FrameForm,
@@ -876,7 +870,7 @@ mod tests {
         assert_eq!(at(1_000_000_000).unwrap(), "before prog     1.000000: b:");
         assert_eq!(at(1_000_002_000).unwrap(), "before prog     1.000002: b:");
         assert_eq!(at(1_000_002_999).unwrap(), "before prog     1.000002: b:");
-        // A longer number of seconds moves what follows.
+        // More digits of seconds move the text after them.
         assert_eq!(at(8_123_456_000_000).unwrap(), "before prog  8123.456000: b:");
         assert_eq!(at(1_000_003_000).unwrap(), "before prog     1.000003: b:");
         assert_eq!(at(9_000_000_000_000), None);

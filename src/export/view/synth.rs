@@ -1,13 +1,12 @@
-//! Shows the raw data of events that perf makes up when it decodes a trace of Intel PT, as `perf script` does.
+//! Shows the raw data of events that perf synthesizes from an Intel PT trace, as `perf script` does.
 
 use perfx_format::Endian;
 use perfx_format::sample::synth;
 
-/// The text has so many characters at least, with the blanks behind it.
+/// The minimum width of the text, padded with blanks.
 const WIDTH: usize = 34;
 
-/// The text of a sample of the event with this `attr.config` ([`synth`]); `None` of others, or if its data is
-/// too short.
+/// The text of a sample of the event with this `attr.config` ([`synth`]); `None` if its data is too short.
 pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
     let number = |at: usize| endian.u32(raw, 4 * at);
     let word = |at: usize| endian.u64(raw, 4 * at);
@@ -50,7 +49,7 @@ pub(super) fn text(config: u64, raw: &[u8], endian: Endian) -> Option<String> {
         }
         _ => return None,
     };
-    // A blank follows at least.
+    // At least one blank follows.
     Some(format!("{text:<0$}", WIDTH.max(text.len() + 1)))
 }
 
@@ -61,7 +60,7 @@ const CONTROLS: [&str; 14] = [
 ];
 const DATA: [&str; 3] = ["PFA", "VMXQ", "VMXR"];
 
-/// The text of an event such as an interrupt, and of what belongs to it.
+/// The text of an event such as an interrupt, with its data.
 fn control(raw: &[u8], endian: Endian) -> Option<String> {
     let event = endian.u32(raw, 0)?;
     let (kind, ip, vector, count) = (event & 0x1f, event >> 7 & 1, event >> 8 & 0xff, event >> 16);
@@ -76,7 +75,7 @@ fn control(raw: &[u8], endian: Endian) -> Option<String> {
     Some(text)
 }
 
-/// The letters that a number consists of, from its lowest byte on; empty if it has other bytes than these.
+/// The letters in a number, from its lowest byte on; empty if it has other bytes.
 fn letters(number: u64) -> String {
     let bytes = number.to_le_bytes();
     let count = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

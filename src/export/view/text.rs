@@ -9,7 +9,7 @@ use perfx_look::render::{push_number, readable};
 use super::form::FrameForm;
 use super::names::Called;
 
-/// Appends text with blanks before it up to a width. `format!` takes three times as long.
+/// Appends text, right-aligned to a width. `format!` takes three times as long.
 pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut Vec<u8>)) {
     let from = out.len();
     push(out);
@@ -25,7 +25,7 @@ pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut 
 pub(super) fn push_cpu(out: &mut Vec<u8>, cpu: i32) {
     match cpu {
         0..1000 => {
-            // Four digits, of which the first is a 1 in place of the bracket.
+            // Four digits; the leading 1 is replaced by the bracket.
             let bracket = out.len();
             push_number(out, 1000 + cpu);
             out[bracket] = b'[';
@@ -40,7 +40,7 @@ pub(super) fn push_time(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
     let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
     push_wide(out, if nanoseconds { 15 } else { 12 }, |out| {
         push_number(out, seconds);
-        // Ten digits, of which the first is a 1 in place of the point.
+        // Ten digits; the leading 1 is replaced by the point.
         let point = out.len();
         push_number(out, rest + 1_000_000_000);
         out[point] = b'.';
@@ -63,7 +63,7 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: u64) {
     out.extend_from_slice(&digits);
 }
 
-/// Appends a function at an address, behind the address; `past` bytes are added to its offset.
+/// Appends a function after its address; `past` bytes are added to its offset.
 pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past: u64) {
     let Called { name, offset, inlined, dso, dsoff, line } = call;
     if form.sym {
@@ -115,7 +115,7 @@ pub(super) fn shown_flags(flags: BranchFlags) -> String {
     format!("{predicted}{not_taken}/{in_tx}/{abort}/{}/{kind}/{spec}", flags.cycles())
 }
 
-/// The letters of a record's cpumode, as in perf: a letter for each mode whose bits are all set.
+/// The letters of a record's cpumode, as in perf: one for each mode whose bits are all set.
 pub(super) fn mode_letters(mode: u16) -> String {
     let modes = [(KERNEL, 'K'), (USER, 'U'), (HYPERVISOR, 'H'), (GUEST_KERNEL, 'G'), (GUEST_USER, 'g')];
     modes.iter().filter(|(bits, _)| mode & bits == *bits).map(|(_, letter)| *letter).collect()
@@ -128,7 +128,7 @@ pub(super) fn time_of_day(ns: u64, nanoseconds: bool) -> String {
     text
 }
 
-/// A size in perf's form: a whole number of the largest unit of which there are at least two.
+/// A size in perf's form: a whole number of the largest unit that fits at least twice.
 pub(super) fn page_size(mut bytes: u64) -> String {
     if bytes == 0 {
         return "N/A".to_owned();
