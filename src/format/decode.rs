@@ -60,7 +60,7 @@ use crate::{
 /// | `count-too-large` | items do not fit |
 /// | `string-unterminated` | no NUL |
 /// | `rest` | bytes other than zero follow the known fields; in a sample, any bytes |
-/// | `trailer-missing` | no room for the sample_id trailer that the event's attr asks for |
+/// | `trailer-missing` | no room for the sample_id trailer that the event's attr requires |
 /// | `no-event` | no event is known at this point |
 /// | `id-position` | events keep their id at different places, so the event of this record is ambiguous |
 /// | `id-unknown` | no event has this id |
@@ -73,8 +73,8 @@ use crate::{
 /// | `stack-size` | the used part of a user stack is larger than the stack |
 /// | `regs-abi` | above 2: the parts from these registers on can't be read |
 /// | `read-group-empty` | a group of counters without counters |
-/// | `branch-index-missing` | `branch_sample_type` asks for `hw_idx`, but the branch stack has none |
-/// | `branch-counters-missing` | this branch stack has no counters, but an event of its group asks for them, so the newest perf expects them |
+/// | `branch-index-missing` | `branch_sample_type` includes `hw_idx`, but the branch stack has none |
+/// | `branch-counters-missing` | this branch stack has no counters, but an event of its group has them, so the newest perf expects them |
 /// | `raw-short` | a tracepoint without its data |
 pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let mut decoded = match record.kind() {

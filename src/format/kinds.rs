@@ -48,7 +48,6 @@ macro_rules! record_types {
             /// Every kind with a name, in ascending order.
             pub const NAMED: &'static [RecordType] = &[$(RecordType($number)),*];
 
-            /// The facts about each of them.
             const ROWS: &'static [Row] = &[$(Row {
                 event: Event::$event, names: Names::$names, changes: Changes::$changes, text: Text::$text,
                 again: Again::$again, aux: Aux::$aux, form: Form::$form,

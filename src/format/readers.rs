@@ -21,7 +21,7 @@ pub struct Reader {
     pub mmap_build_ids: bool,
     /// The first unknown feature. It refuses pipe data with such a feature, and skips it in a file.
     pub first_unknown_feature: u32,
-    /// True if it reads MMAP2 records of the kernel. perf before 5.12 takes them for MMAP records.
+    /// True if it reads MMAP2 records of the kernel. perf before 5.12 reads them as MMAP records.
     pub kernel_mmap2: bool,
     /// The kinds of compressed records that it reads.
     pub compressed: Kinds,

@@ -463,7 +463,6 @@ pub(crate) struct Stop {
     why: StopReason,
 }
 
-/// The reason why reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StopReason {
     /// A field does not fit in the bytes left.

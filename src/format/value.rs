@@ -212,7 +212,7 @@ impl<'a> Decoded<'a> {
         let mut all = Vec::new();
         let start = bytes.as_ptr().addr();
         self.fields.iter().for_each(|(name, value)| add(name, value, &mut all, start));
-        // Those in other bytes, such as a payload after the record.
+        // Values in other bytes, such as a payload after the record.
         all.retain(|(_, place)| bytes.get(place.clone()).is_some());
         all
     }

@@ -7,7 +7,6 @@ use crate::{Attr, Endian, Event, Kinds, MMAP_BUILD_ID, Origin, sample_type as st
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// Builds a record field by field.
 struct Typed(Endian, Vec<u8>);
 
 fn typed(endian: Endian, kind: RecordType, misc: u16) -> Typed {
@@ -82,7 +81,6 @@ fn layouts_of(endian: Endian, attrs: &[(u64, u64, u64)]) -> Layouts {
     Layouts::new(&attrs.iter().enumerate().map(event).collect::<Vec<_>>())
 }
 
-/// One event with the id 11.
 fn layouts(endian: Endian) -> Layouts {
     layouts_of(endian, &[(ALL_IDS, 0x1f, SAMPLE_ID_ALL)])
 }

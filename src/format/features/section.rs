@@ -7,11 +7,8 @@ use std::ops::Range;
 use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Cursor, Decoded, Endian, FaultCode, Value, until_nul};
 
-/// An integer of a section.
 pub(super) trait Int: Copy + Into<u64> {
-    /// Takes the integer from the front.
     fn take(cursor: &mut Cursor<'_>) -> Option<Self>;
-    /// Appends its bytes.
     fn put(self, endian: Endian, out: &mut Vec<u8>);
 }
 
@@ -74,12 +71,10 @@ impl<'a> Section<'a> {
         self.cursor = Cursor::new(self.cursor.rest(), endian);
     }
 
-    /// The bytes that have not been taken yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
 
-    /// The number of remaining bytes.
     pub(super) fn left(&self) -> usize {
         self.rest().len()
     }
@@ -106,7 +101,6 @@ impl<'a> Section<'a> {
         got
     }
 
-    /// The number of bytes taken.
     fn at(&self) -> usize {
         self.size - self.left()
     }

@@ -8,7 +8,6 @@ use crate::value::Fields;
 const CPUS: FeatureContext = FeatureContext { cpus: Some(NrCpus { available: 3, online: 2 }) };
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// Builds a section field by field.
 struct Bytes(Endian, Vec<u8>);
 
 impl Bytes {

@@ -11,7 +11,6 @@ use super::resync::{PROBES_PER_BYTE, covers_records, gap, is_sound};
 use super::stream::{Source, Stream, TempFiles, read_once};
 use crate::{Bytes, Endian, Error, Frame, Kinds, Layouts, Origin, Origins, RECORD_SIZE_MAX, Result};
 
-/// Cuts one stream at record boundaries.
 pub(super) struct Cutter {
     pub(super) stream: Stream,
     pub(super) endian: Endian,

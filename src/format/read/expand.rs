@@ -343,7 +343,6 @@ struct BatchOutput {
     framed: usize,
     kinds: Kinds,
     records: u64,
-    /// Records expanded since the last output.
     opened: Vec<Opened>,
     /// The compressed record at `done`, if it was read in part.
     piece: Option<Piece>,
@@ -423,7 +422,6 @@ impl BatchOutput {
         Ok(true)
     }
 
-    /// Starts a compressed record.
     fn begin(&mut self, record: &Record<'_>, stream: &mut Stream, expansion_max: u64) -> Piece {
         let (number, at) = record.origin().stored_at().unwrap_or_default();
         let part = compressed_part(record).0;
@@ -503,7 +501,6 @@ impl BatchOutput {
         }
     }
 
-    /// Finds the end of the whole records.
     fn frame(&mut self, may_be_here: impl Fn(RecordType) -> bool) -> Result<()> {
         while self.framed < self.bytes.len() {
             let bad = |bad: BadFrame| bad.into_error(self.origins.at(self.framed));
@@ -531,7 +528,6 @@ impl BatchOutput {
         Ok(())
     }
 
-    /// Drops the bytes after the last whole record.
     fn drop_rest(&mut self) {
         self.bytes.truncate(self.framed);
         self.origins.truncate(self.framed);

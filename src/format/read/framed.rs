@@ -6,7 +6,6 @@ use crate::{BadFrame, Endian, Frame, Kinds, Origin, Result, Walker};
 /// Maximum number of positions of rare records kept for a batch: 4 kB for 4 MiB.
 const RARE_MAX: usize = 1 << 10;
 
-/// The whole records in a buffer.
 pub(super) struct Framed {
     pub(super) end: usize,
     pub(super) records: u64,

@@ -331,7 +331,6 @@ mod tests {
     use crate::write::RecordingWriter;
     use crate::{Attr, Event, RecordType, sample_type as st};
 
-    /// A small recording, opened.
     fn recording(path: &std::path::Path) -> Recording {
         let mut attr = Attr::default();
         (attr.type_, attr.sample_type) = (1, st::TID | st::TIME);

@@ -27,8 +27,8 @@ pub struct SampleSpan {
 impl SampleSpan {
     pub(super) const NONE: SampleSpan = SampleSpan { first: u64::MAX, last: 0, count: 0, pids: None };
 
-    /// Reads only the times of samples. Unreadable bytes end the search; whoever reads the other records
-    /// reports them.
+    /// Reads only the times of samples, up to unreadable bytes, which are reported when the other records are
+    /// read.
     pub(super) fn of_times((mut walker, layouts): (Walker<'_>, &Layouts)) -> SampleSpan {
         let mut span = SampleSpan::NONE;
         while let Ok(Some(record)) = walker.next_wanted(SAMPLES, usize::MAX) {

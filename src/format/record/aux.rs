@@ -47,7 +47,6 @@ impl Aux {
         Some(Aux { offset: word(8)?, size: word(16)?, flags: word(24)? })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.hex::<u64>("aux_offset")?;
         d.number::<u64>("aux_size")?;
@@ -112,7 +111,6 @@ impl Auxtrace {
         Some(Auxtrace { size, offset, reference, idx, tid, cpu })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.number::<u64>("size")?;
         d.hex::<u64>("offset")?;
@@ -166,7 +164,6 @@ impl AuxtraceInfo {
         Some(AuxtraceInfo { kind })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         let info = AuxtraceInfo { kind: d.int::<u32>("type")? };
         match info.row() {

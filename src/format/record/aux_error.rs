@@ -85,7 +85,6 @@ impl AuxtraceError<'_> {
     }
 }
 
-/// Decodes the fields.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     d.named::<u32>("type", &[(1, "ITRACE")])?;
     d.number::<u32>("code")?;

@@ -24,7 +24,6 @@ pub fn set_bpf_tag(record: &mut [u8], tag: [u8; 8], endian: Endian) -> Option<()
     Some(())
 }
 
-/// Decodes the fields of a BPF_EVENT.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     d.named::<u16>("type", &[(0, "UNKNOWN"), (1, "PROG_LOAD"), (2, "PROG_UNLOAD")])?;
     d.hex::<u16>("flags")?;
@@ -32,7 +31,6 @@ pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     d.bytes("tag", 8).map(drop)
 }
 
-/// Decodes the fields of a BPF_METADATA record.
 pub(crate) fn decode_metadata(d: &mut Reader<'_>) -> Option<()> {
     d.field_text("prog_name", 512)?;
     let count = d.int::<u64>("nr_entries")?;

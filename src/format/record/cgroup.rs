@@ -26,7 +26,6 @@ impl<'a> Cgroup<'a> {
         Some(Cgroup { id: record.u64(8)?, path: until_nul(path) })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.number::<u64>("id")?;
         d.text("path")

@@ -57,7 +57,6 @@ pub fn compressed_record(kind: RecordType, piece: &[u8], endian: Endian) -> Opti
     build(kind, 0, &[&endian.bytes_u64(piece.len() as u64), piece, &[0; 7][..padding]], endian)
 }
 
-/// Decodes the fields of a COMPRESSED record.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     let size = d.left();
     d.take("size", size)?;
@@ -68,7 +67,6 @@ pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     Some(())
 }
 
-/// Decodes the fields of a COMPRESSED2 record.
 pub(crate) fn decode_sized(d: &mut Reader<'_>) -> Option<()> {
     let size = d.number::<u64>("data_size")?;
     let all = d.left();

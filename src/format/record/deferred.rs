@@ -35,7 +35,6 @@ impl<'a> CallchainDeferred<'a> {
         Some(CallchainDeferred { cookie: record.u64(8)?, ips: U64s::new(ips, record.endian()) })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.hex::<u64>("cookie")?;
         let count = d.int::<u64>("nr")?;

@@ -23,7 +23,6 @@ pub fn updated_id(record: &Record<'_>) -> Option<u64> {
     record.u64(16).filter(|_| record.kind() == RecordType::EVENT_UPDATE)
 }
 
-/// Decodes the fields.
 pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     let kind = d.named::<u64>("type", &[(0, "UNIT"), (1, "SCALE"), (2, "NAME"), (3, "CPUS")])?;
     let id = d.number::<u64>("id")?;

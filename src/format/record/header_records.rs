@@ -127,14 +127,12 @@ pub fn is_feature(record: &Record<'_>, feature: Feature) -> bool {
     feature_section(record).is_some_and(|(number, _)| number == u64::from(feature.0))
 }
 
-/// Decodes the fields of a HEADER_EVENT_TYPE.
 pub(crate) fn decode_event_type(d: &mut Reader<'_>) -> Option<()> {
     d.hex::<u64>("event_id")?;
     // perf before 3.3 pads the name to 8 bytes instead of the 64 of the struct.
     d.field_text("name", d.left().min(EVENT_TYPE_NAME))
 }
 
-/// Decodes the fields of a HEADER_FEATURE.
 pub(crate) fn decode_feature(d: &mut Reader<'_>) -> Option<()> {
     let number = d.number::<u64>("feat_id")?;
     let feature = u8::try_from(number).ok().map(Feature);

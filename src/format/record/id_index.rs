@@ -62,7 +62,6 @@ impl<'a> IdIndex<'a> {
         Some(IdIndex { record: *record, claimed, count: count.min(room / ENTRY), has_machines })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
         let count = d.int::<u64>("nr")?;
         let all = d.rest();

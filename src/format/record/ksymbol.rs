@@ -42,7 +42,6 @@ impl<'a> Ksymbol<'a> {
         Some(Ksymbol { address, length, kind, flags, name: until_nul(record.bytes().get(KSYMBOL_NAME..)?) })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.hex::<u64>("addr")?;
         d.number::<u32>("len")?;
@@ -91,7 +90,6 @@ pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> O
     endian.set_u64(record, 8, address)
 }
 
-/// Decodes the fields of a TEXT_POKE record.
 pub(crate) fn decode_text_poke(d: &mut Reader<'_>) -> Option<()> {
     d.hex::<u64>("addr")?;
     let old = d.number::<u16>("old_len")?;

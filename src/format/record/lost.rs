@@ -112,13 +112,11 @@ impl Losses {
     }
 }
 
-/// Decodes the fields of a LOST record.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     d.number::<u64>("id")?;
     decode_samples(d)
 }
 
-/// Decodes the fields of a LOST_SAMPLES record.
 pub(crate) fn decode_samples(d: &mut Reader<'_>) -> Option<()> {
     d.number::<u64>("lost").map(drop)
 }

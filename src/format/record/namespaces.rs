@@ -43,7 +43,6 @@ impl Namespaces {
         Some((record.u32(8)?, record.u32(12)?, Namespaces(inodes)))
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.task()?;
         let count = d.int::<u64>("nr_namespaces")?;

@@ -23,7 +23,7 @@ pub struct PtInfo {
     pub conv: Option<TimeConv>,
     /// The bit of `attr.config` for times in the trace.
     pub tsc_bit: u64,
-    /// That for returns that are not compressed.
+    /// The bit of `attr.config` for uncompressed returns.
     pub no_return_compression_bit: u64,
     /// The source of context switches: 0 none, 1 `sched:sched_switch`, 2 SWITCH records of the traced
     /// threads, 3 SWITCH records of CPUs.
@@ -88,11 +88,11 @@ impl PtInfo {
         record.bytes().get(PRIVATE + 8 * 17..)?.get(..len)
     }
 
-    /// The bit of `attr.config` for power events: like that for PTWRITE, the same on all processors.
+    /// The bit of `attr.config` for power events; like that for PTWRITE, the same on all processors.
     pub const POWER: u64 = 1 << 4;
-    /// That for PTWRITE.
+    /// The bit of `attr.config` for PTWRITE.
     pub const PTWRITE: u64 = 1 << 12;
-    /// That for events such as interrupts.
+    /// The bit of `attr.config` for events such as interrupts.
     pub const EVENT_TRACE: u64 = 1 << 31;
 
     /// The distance between two MTC packets in `attr.config`, as a power of two.

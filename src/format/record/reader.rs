@@ -7,7 +7,6 @@ use std::ops::Range;
 use crate::value::{Fields, bytes_of, bytes_that};
 use crate::{Cursor, Decoded, Endian, FaultCode, Value, bit_names, until_nul};
 
-/// An unsigned integer of a record.
 pub(crate) trait Int: Copy + Into<u64> {
     /// All bits set: -1 in C.
     const ALL: u64;
@@ -53,12 +52,10 @@ impl<'a> Reader<'a> {
         Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default(), padded: false }
     }
 
-    /// The bytes that have not been taken yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
 
-    /// The number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.rest().len()
     }

@@ -20,7 +20,6 @@ fn schedstat(d: &mut Reader<'_>, domain: bool) -> Option<u16> {
     Some(version)
 }
 
-/// Decodes the fields of a SCHEDSTAT_CPU record.
 pub(crate) fn decode_cpu(d: &mut Reader<'_>) -> Option<()> {
     schedstat(d, false)?;
     for name in ["yld_count", "array_exp", "sched_count", "sched_goidle", "ttwu_count", "ttwu_local"] {

@@ -10,7 +10,6 @@ pub(super) fn check_id(id: u64, layouts: &Layouts, d: &mut Reader<'_>) {
     }
 }
 
-/// Decodes the fields of a STAT record.
 pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     let id = d.number::<u64>("id")?;
     check_id(id, layouts, d);
@@ -21,13 +20,11 @@ pub(crate) fn decode(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.number::<u64>("run").map(drop)
 }
 
-/// Decodes the fields of a STAT_ROUND record.
 pub(crate) fn decode_round(d: &mut Reader<'_>) -> Option<()> {
     d.named::<u64>("type", &[(0, "INTERVAL"), (1, "FINAL")])?;
     d.number::<u64>("time").map(drop)
 }
 
-/// Decodes the fields of a THREAD_MAP record.
 pub(crate) fn decode_threads(d: &mut Reader<'_>) -> Option<()> {
     let count = d.int::<u64>("nr")?;
     d.list("entries", count, 24, |d| {

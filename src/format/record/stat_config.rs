@@ -31,7 +31,6 @@ pub fn without_unknown_tags(record: &Record<'_>) -> Option<(Vec<u8>, u64)> {
     Some((made, (there - known.len()) as u64))
 }
 
-/// Decodes the fields.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     let count = d.int::<u64>("nr")?;
     d.list("data", count, 16, |d| {

@@ -44,7 +44,6 @@ impl<'a> Comm<'a> {
         Some(Comm { pid: record.u32(8)?, tid: record.u32(12)?, name })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.task()?;
         d.text("comm")
@@ -94,7 +93,6 @@ impl Task {
         })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         for name in ["pid", "ppid", "tid", "ptid"] {
             d.any::<u32>(name)?;
@@ -131,7 +129,6 @@ pub fn next_task(record: &Record<'_>) -> Option<(u32, u32)> {
     record.u32(8).zip(record.u32(12)).filter(|_| leaves)
 }
 
-/// Decodes the fields of a SWITCH_CPU_WIDE record.
 pub(crate) fn decode_switch(d: &mut Reader<'_>) -> Option<()> {
     d.any::<u32>("next_prev_pid")?;
     d.any::<u32>("next_prev_tid").map(drop)

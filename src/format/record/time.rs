@@ -24,7 +24,7 @@ fn times_in(record: &Record<'_>, layout: Option<&Layout>) -> impl Iterator<Item 
     own_time_at(record).into_iter().chain(layout.and_then(of_event))
 }
 
-/// Sort key of records without a time, where they come after all others. It is never shown, as it is no time.
+/// Sort key of records without a time that come after all others. It is not a time, and never shown.
 pub const LAST_KEY: u64 = OrderKey::LAST.written();
 
 /// The time in a record's own field, ns.

@@ -44,7 +44,6 @@ impl TimeConv {
         Some(TimeConv { shift, mult, zero, short, can_convert })
     }
 
-    /// Decodes the fields.
     pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
         d.number::<u64>("time_shift")?;
         d.number::<u64>("time_mult")?;

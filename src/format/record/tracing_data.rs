@@ -22,7 +22,6 @@ pub fn tracing_data<'a>(record: &Record<'a>) -> &'a [u8] {
     inside.filter(|_| record.payload().is_empty()).unwrap_or(record.payload())
 }
 
-/// Decodes the fields.
 pub(crate) fn decode<'a>(record: &Record<'a>, d: &mut Reader<'a>) -> Option<()> {
     d.number::<u32>("size")?;
     let inside = tracing_data(record).len();

@@ -8,7 +8,6 @@ use crate::{Endian, bit_names};
 /// The meaning of a bit field's value.
 #[derive(Clone, Copy, Debug)]
 enum Names {
-    /// A number.
     Number,
     /// One of these; other values are numbers.
     One(&'static [&'static str]),
@@ -18,7 +17,6 @@ enum Names {
 /// Name, lowest bit, number of bits, meaning.
 type Field = (&'static str, u32, u32, Names);
 
-/// The value of a bit field.
 fn get(word: u64, (_, shift, width, _): &Field) -> u64 {
     word >> shift & ((1 << width) - 1)
 }

@@ -45,7 +45,6 @@ const EXACT_IP: u16 = 1 << 14;
 
 pub use crate::attr::BRANCH_HW_INDEX;
 
-/// The size of a word, bytes.
 const WORD: usize = size_of::<u64>();
 
 impl NewSample<'_> {

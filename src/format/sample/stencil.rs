@@ -66,7 +66,6 @@ impl<'a> TemplateFields<'a> {
 const LISTS: u64 =
     st::READ | st::CALLCHAIN | st::BRANCH_STACK | st::REGS_USER | st::STACK_USER | st::REGS_INTR | st::AUX;
 
-/// The size of a word, bytes.
 const WORD: usize = size_of::<u64>();
 
 impl Stencil {

@@ -17,7 +17,7 @@ pub const STOP: u64 = 3;
 pub const POWER_EXIT: u64 = 4;
 /// The ratio of the core's frequency to the bus clock.
 pub const CBR: u64 = 5;
-/// A point of synchronization.
+/// A sync point.
 pub const PSB: u64 = 6;
 /// An event such as an interrupt, or a return from one.
 pub const CONTROL: u64 = 7;

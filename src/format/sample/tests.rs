@@ -7,7 +7,6 @@ use crate::{Attr, Origin};
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 const TXN: u64 = st::TRANSACTION;
 
-/// Builds a sample field by field.
 struct Typed(Endian, Vec<u8>);
 
 fn typed(endian: Endian) -> Typed {

@@ -24,7 +24,7 @@ impl Packet {
             Packet::Operation { class, payload } => {
                 let (name, details) = (operation_name(class, payload), operation_details(class, payload));
                 match class {
-                    // Those of vectors name the operation, too.
+                    // The details of vector operations include the name.
                     0 if !is_plain(payload) && !details.is_empty() => details,
                     _ => format!("{name} {details}").trim_end().to_owned(),
                 }
