@@ -284,3 +284,47 @@ fn part<'r>(data: &'r [u8], base: u64, ranges: &[Range<usize>]) -> Kept<'r> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(kept: &Kept<'_>) -> Option<(u64, Vec<u8>)> {
+        match kept {
+            Kept::Part(offset, data) => Some((*offset, data.to_vec())),
+            Kept::All | Kept::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one_and_parts_are_padded_to_eight_bytes() {
+        let mut ranges = Vec::new();
+        for range in [0..4, 4..8, 12..16] {
+            add(&mut ranges, range);
+        }
+        assert_eq!(ranges, [0..8, 12..16]);
+        let data: Vec<u8> = (0..16).collect();
+        let of = |ranges: &[Range<usize>]| part(&data, 100, ranges);
+        assert!(matches!(of(&[]), Kept::Nothing) && matches!(of(&[0..16]), Kept::All));
+        assert_eq!(bytes(&of(&[8..16])), Some((108, data[8..].to_vec())));
+        assert_eq!(bytes(&of(&[2..4, 8..9])), Some((102, vec![2, 3, 8, 0, 0, 0, 0, 0])));
+    }
+
+    #[test]
+    fn a_chunk_is_kept_if_it_was_written_in_a_window_or_no_record_says_when() {
+        let written = |start, end, time| Written { start, end, time };
+        // The second record came late: its time is that of the first.
+        let list = vec![written(64, 128, 20), written(0, 64, 30), written(128, 192, 50)];
+        let chunks =
+            Chunks { buffers: HashMap::from([(AuxOwner::Cpu(0), list)]), ..Chunks::default() }.sorted();
+        let may_meet = |cpu, offset, size, window: Range<u64>| {
+            let tid = Auxtrace::ANY;
+            let auxtrace = Auxtrace { size, offset, reference: 0, idx: 0, tid, cpu };
+            let window = OrderKey::at(window.start)..OrderKey::at(window.end);
+            chunks.may_meet(&auxtrace, &Windows::one(window))
+        };
+        assert!(may_meet(0, 0, 64, 0..31) && may_meet(0, 0, 64, 30..31) && !may_meet(0, 0, 64, 31..99));
+        assert!(may_meet(0, 128, 64, 31..99) && may_meet(0, 128, 64, 0..31) && !may_meet(0, 128, 64, 51..99));
+        assert!(may_meet(0, 192, 64, 99..100) && may_meet(1, 0, 64, 99..100), "no record says when");
+    }
+}

@@ -605,4 +605,75 @@ mod tests {
         }
         assert!(EventList::parse("[a").is_err());
     }
+
+    #[test]
+    fn a_selection_without_values_takes_all_and_what_is_excluded_is_never_taken() {
+        let takes = |only: &[u32], not: &[u32]| {
+            let selection = Selection { only: only.to_vec(), not: not.to_vec() };
+            [1, 2, 3].map(|value| selection.allows(|&of| of == value))
+        };
+        assert_eq!(takes(&[], &[]), [true, true, true]);
+        assert_eq!(takes(&[1, 2], &[]), [true, true, false]);
+        assert_eq!(takes(&[], &[2]), [true, false, true]);
+        assert_eq!(takes(&[1, 2], &[2, 3]), [true, false, false]);
+    }
+
+    #[test]
+    fn every_option_that_selects_is_known_to_do_so() {
+        let none = FilterOptions::default;
+        fn only<T>(value: T) -> Selection<T> {
+            Selection { only: vec![value], not: Vec::new() }
+        }
+        fn not<T>(value: T) -> Selection<T> {
+            Selection { only: Vec::new(), not: vec![value] }
+        }
+        assert!(none().is_empty() && none().readings() == 0);
+        // These say how to select or what to keep besides, and select nothing alone.
+        assert!(FilterOptions { keep_all_sideband: true, names_threads: true, ..none() }.is_empty());
+        let by_samples = [
+            FilterOptions { pid: only(1), ..none() },
+            FilterOptions { tid: not(1), ..none() },
+            FilterOptions { cpu: only(0..=3), ..none() },
+            FilterOptions { machine: not(Machine::Host), ..none() },
+            FilterOptions { comm: only(whole("a").unwrap()), ..none() },
+            FilterOptions { leaf: only(whole("f").unwrap()), ..none() },
+            FilterOptions { conditions: vec![Condition::parse("a==1").unwrap()], ..none() },
+        ];
+        for options in by_samples {
+            assert!(!options.is_empty() && options.chooses_samples(), "{options:?}");
+            assert_eq!(options.readings(), if options.chooses_functions() { 3 } else { 1 });
+        }
+        let others = [
+            FilterOptions::at(&[]),
+            FilterOptions::at(&[1..2]),
+            FilterOptions { kind: not(RecordType::MMAP), ..none() },
+            FilterOptions { drop_unused: true, ..none() },
+        ];
+        for options in others {
+            assert!(!options.is_empty() && !options.chooses_samples(), "{options:?}");
+        }
+        let windows =
+            FilterOptions { pid: only(1), leaf: only(whole("f").unwrap()), ..FilterOptions::at(&[1..2]) };
+        let of_tasks = windows.of_tasks();
+        assert!(of_tasks.pid.is_set() && !of_tasks.leaf.is_set() && of_tasks.windows.is_empty());
+    }
+
+    #[test]
+    fn lists_have_commas_and_ranges_hyphens() {
+        let List(list) = cpus("0-3, 8").unwrap();
+        assert_eq!(list, [0..=3, 8..=8]);
+        let List(list) = machines("host,7").unwrap();
+        assert_eq!(list, [Machine::Host, Machine::Guest(7)]);
+        assert!(["", "3-0", "a", "-1", "0-", "1,,2"].iter().all(|text| cpus(text).is_err()));
+        assert!(
+            ["", "-1", "1 2", "4294967296"].iter().all(|text| pids(text).is_err() && tids(text).is_err())
+        );
+        assert!(machines("guest").is_err() && kinds("SAMPEL").is_err());
+        // A name in brackets is no class of letters, which stays possible.
+        let is = |pattern: &str, name: &str| whole(pattern).unwrap().is_match(name.as_bytes());
+        assert!(is("[kernel.kallsyms]", "[kernel.kallsyms]") && !is("[kernel.kallsyms]", "k"));
+        assert!(is("[a-c]", "b") && is("a.*", "abc") && !is("a", "abc"));
+        assert!(is_file(&whole("libc.so.6").unwrap(), b"/usr/lib/libc.so.6"));
+        assert!(!is_file(&whole("libc.so.6").unwrap(), b"/usr/lib/libc.so.60"));
+    }
 }

@@ -106,3 +106,33 @@ impl ChosenSamples {
         self.add(later.places, later.times);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_threads_chose_is_added_up_in_the_order_of_the_file() {
+        let place = |offset| Place::of_origin(perfx_format::Origin::Input { stream: 0, offset });
+        let mut first = ChosenSamples { samples: 3, by_event: vec![3], ..ChosenSamples::default() };
+        first.add(place(8).zip(place(24)), Some((50, 90)));
+        first.cookies.insert(1);
+        let mut later = ChosenSamples::default();
+        later.turn_to(place(100));
+        later.samples = 2;
+        later.of_event(Some(2));
+        later.of_event(Some(2));
+        later.of_event(None);
+        later.turn_to(place(200));
+        later.add(place(100).zip(place(120)), Some((40, 60)));
+        later.cookies.insert(2);
+        first.join(later);
+        assert_eq!((first.samples, &first.by_event[..]), (5, &[3, 0, 2][..]));
+        assert_eq!((first.places, first.times), (place(8).zip(place(120)), Some((40, 90))));
+        assert_eq!(first.cookies, HashSet::from([1, 2]));
+        // The batch at 200 has no samples, and is not listed.
+        assert_eq!(first.batches, HashMap::from([(place(100).unwrap(), 2)]));
+        first.join(ChosenSamples::default());
+        assert_eq!((first.samples, first.times, first.batches.len()), (5, Some((40, 90)), 1));
+    }
+}

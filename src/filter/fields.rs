@@ -288,3 +288,75 @@ fn word<'t>(rest: &mut &'t str) -> &'t str {
     *rest = behind;
     word
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_true(condition: &str, value: TraceValue<'_>) -> bool {
+        match Condition::parse(condition).unwrap() {
+            Condition::Test(test) => test.is_true(value),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_and_texts_are_compared() {
+        for (condition, expected) in [
+            ("x == 5", [false, true, false]),
+            ("x != 5", [true, false, true]),
+            ("x < 0x5", [true, false, false]),
+            ("x <= 5", [true, true, false]),
+            ("x>5", [false, false, true]),
+            ("x >= 5", [false, true, true]),
+            ("x >= -1", [true, true, true]),
+        ] {
+            let numbers = [4, 5, 6];
+            assert_eq!(numbers.map(|n| is_true(condition, TraceValue::Unsigned(n))), expected, "{condition}");
+            assert_eq!(numbers.map(|n| is_true(condition, TraceValue::Pointer(n))), expected, "{condition}");
+        }
+        assert!(
+            is_true("x == -1", TraceValue::Signed(-1)) && !is_true("x == -1", TraceValue::Unsigned(u64::MAX))
+        );
+        for (condition, expected) in [
+            ("x == \"sh\"", [true, false]),
+            ("x == sh", [true, false]),
+            ("x != 'sh'", [false, true]),
+            ("x ~ s*", [true, true]),
+            ("x ~ s[a-m]?", [false, false]),
+            ("x ~ \"?sh\"", [false, true]),
+        ] {
+            let texts: [&[u8]; 2] = [b"sh\0junk", b"ssh"];
+            assert_eq!(texts.map(|text| is_true(condition, TraceValue::Text(text))), expected, "{condition}");
+        }
+        assert!(
+            is_true("x == 7f00", TraceValue::Text(b"7f00"))
+                && is_true("x == '7f00'", TraceValue::Bytes(&[0x7f, 0]))
+        );
+    }
+
+    #[test]
+    fn and_binds_closer_than_or() {
+        fn shown(condition: &Condition) -> String {
+            let parts = |parts: &[Condition]| parts.iter().map(shown).collect::<Vec<_>>().join(" ");
+            match condition {
+                Condition::All(all) => format!("all({})", parts(all)),
+                Condition::Any(any) => format!("any({})", parts(any)),
+                Condition::Test(test) => test.field.clone(),
+            }
+        }
+        let parsed = |text: &str| Condition::parse(text).map(|condition| shown(&condition)).ok();
+        let of = |text: &str| parsed(text).unwrap_or_default();
+        assert_eq!(of("a==1 || b==1&&c==1"), "any(a all(b c))");
+        assert_eq!(of("(a==1||b==1) && c==1"), "all(any(a b) c)");
+        assert_eq!(of("a==1 && (b==1 && (c==1))"), "all(a all(b c))");
+        for text in
+            ["", "a", "a==", "==1", "a==1 b==1", "(a==1", "a==1)", "a==\"x", "a ~ [", "a = 1", "a==1 &&"]
+        {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+        let deep = |depth| format!("{}a==1{}", "(".repeat(depth), ")".repeat(depth));
+        assert_eq!(parsed(&deep(DEPTH_MAX as usize - 1)).as_deref(), Some("a"));
+        assert_eq!(parsed(&deep(DEPTH_MAX as usize)), None);
+    }
+}

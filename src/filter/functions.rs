@@ -118,3 +118,38 @@ impl FunctionLookup {
         stack.is_taken(options)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_taken_by_any_function_but_its_leaf_by_the_innermost() {
+        let regexes =
+            |names: &[&str]| names.iter().map(|name| Regex::new(&format!("^{name}$")).unwrap()).collect();
+        let options = |symbol: &[&str], not: &[&str], leaf: &[&str]| {
+            let mut options = FilterOptions::default();
+            (options.symbol.only, options.symbol.not) = (regexes(symbol), regexes(not));
+            options.leaf.only = regexes(leaf);
+            options
+        };
+        // From the innermost: `leaf` is called by `caller`.
+        let stack = |options: &FilterOptions| {
+            let is =
+                |regexes: &[Regex], name: &str| regexes.iter().any(|regex| regex.is_match(name.as_bytes()));
+            let found = |name: &str| Found {
+                wanted: is(&options.symbol.only, name),
+                excluded: is(&options.symbol.not, name),
+                leaf: is(&options.leaf.only, name),
+            };
+            let mut stack = found("leaf");
+            stack.add(found("caller"));
+            stack.is_taken(options)
+        };
+        assert!(stack(&options(&[], &[], &[])));
+        assert!(stack(&options(&["caller"], &[], &[])) && stack(&options(&["leaf"], &[], &[])));
+        assert!(!stack(&options(&["other"], &[], &[])));
+        assert!(!stack(&options(&[], &["caller"], &[])) && !stack(&options(&["leaf"], &["caller"], &[])));
+        assert!(stack(&options(&[], &["other"], &["leaf"])) && !stack(&options(&[], &[], &["caller"])));
+    }
+}

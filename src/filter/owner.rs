@@ -181,3 +181,42 @@ impl Owner {
         matches!(*self.rule, Rule::Times(_))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_times_ends_where_the_next_begins() {
+        let key = OrderKey::at;
+        let rule = Rule::Times(vec![key(10), key(20)]);
+        assert_eq!(rule.times(0), Some((OrderKey::FIRST, Some(key(10)))));
+        assert_eq!(rule.times(1), Some((key(10), Some(key(20)))));
+        assert_eq!(rule.times(2), Some((key(20), None)));
+        assert_eq!(Rule::Pids(BTreeMap::new()).times(0), None);
+        let windows = |number| {
+            let rule = Arc::new(Rule::Times(vec![key(10)]));
+            Owner { rule, number, ranges: HashMap::new(), cookies: Arc::default() }.windows()
+        };
+        assert_eq!(windows(0).ranges(), [OrderKey::FIRST..key(10)]);
+        assert_eq!(windows(1).ranges(), [key(10)..OrderKey::END]);
+    }
+
+    #[test]
+    fn each_part_that_occurs_has_one_value_in_the_order_of_their_first_records() {
+        let mut counts = OfParts::default();
+        for part in [7, 7, 0, 7, 3, 0] {
+            *counts.of(part, || 0) += 1;
+        }
+        assert_eq!(counts.all().collect::<Vec<_>>(), [(7, 3), (0, 2), (3, 1)]);
+    }
+
+    #[test]
+    fn a_user_part_is_nobody_s_if_no_sample_waits_for_it() {
+        let rule = Arc::new(Rule::Events(Vec::new()));
+        let cookies = Arc::new(HashSet::from([5]));
+        let owner = Owner { rule, number: 0, ranges: HashMap::new(), cookies };
+        assert_eq!([None, Some(4), Some(5)].map(|cookie| owner.owns_cookie(cookie)), [true, true, false]);
+        assert!(!owner.is_of_time());
+    }
+}

@@ -140,3 +140,23 @@ impl SideBand {
         places.chain(later.map(|&(_, place)| place)).chain(own).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_a_part_that_are_close_are_one_range_which_ends_with_their_round() {
+        let mut batch = BatchNeeders::default();
+        batch.own(1, 0..8);
+        batch.own(1, 8 + GAP..24 + GAP);
+        batch.own(2, 30 + GAP..40 + GAP);
+        batch.end_round(100 + GAP..108 + GAP);
+        // No part has a record in the second round, which therefore belongs to none.
+        batch.end_round(200 + GAP..208 + GAP);
+        batch.own(1, 1000 + 2 * GAP..1008 + 2 * GAP);
+        let ranges: Vec<_> = batch.own.all().map(|(part, own)| (part, own.open, own.ranges)).collect();
+        let first = vec![0..108 + GAP, 1000 + 2 * GAP..1008 + 2 * GAP];
+        assert_eq!(ranges, [(1, true, first), (2, false, vec![30 + GAP..108 + GAP])]);
+    }
+}

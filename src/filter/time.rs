@@ -356,4 +356,49 @@ mod tests {
         assert!(Window::parse("2,+1").unwrap()[0].interval((0, 1), None).is_err());
         assert!(Window::parse("2026-01-01T00:00:00Z,").unwrap()[0].interval((0, 1), None).is_err());
     }
+
+    #[test]
+    fn windows_meet_what_begins_before_their_end_and_ends_in_or_after_their_beginning() {
+        let windows = |ranges: &[(u64, u64)]| {
+            let intervals: Vec<Interval> =
+                ranges.iter().map(|&(start, stop)| Interval { start, stop }).collect();
+            Windows::new(Some(&intervals))
+        };
+        let two = windows(&[(10, 20), (30, 40)]);
+        for (first, last, expected) in [
+            (0, 9, false),
+            (0, 10, true),
+            (19, 19, true),
+            (20, 29, false),
+            (20, 30, true),
+            (5, 50, true),
+            (39, 99, true),
+            (40, 99, false),
+        ] {
+            assert_eq!(two.meet(OrderKey::at(first), OrderKey::at(last)), expected, "{first}..={last}");
+        }
+        assert_eq!(two.end(), OrderKey::at(40));
+        assert!(!two.are_all());
+        // No window is all; an empty list of windows is nothing.
+        let (all, none) = (Windows::new(None), windows(&[]));
+        assert!(all.are_all() && all.meet(OrderKey::FIRST, OrderKey::FIRST) && all.end() == OrderKey::END);
+        assert!(!none.are_all() && !none.meet(OrderKey::FIRST, OrderKey::END));
+        assert_eq!(none.end(), OrderKey::FIRST);
+    }
+
+    #[test]
+    fn durations_have_units() {
+        for (text, expected) in
+            [("1", 1_000_000_000), ("1.5s", 1_500_000_000), ("250ms", 250_000_000), ("7us", 7000)]
+                .into_iter()
+                .chain([("9ns", 9), ("0.0000000019s", 1), ("2m", 120_000_000_000), ("1min", 60_000_000_000)])
+        {
+            assert_eq!(parse_duration(text).unwrap(), expected, "{text}");
+        }
+        for text in
+            ["", "s", ".", "1h", "1 s", "99999999999999999999", "18446744073.709551616", "400000000000m"]
+        {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
 }
