@@ -378,3 +378,66 @@ impl Rewrite for KeepFewer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of the kept ones of samples at these times, ns.
+    fn kept(rule: ThinRule, times: impl IntoIterator<Item = u64>) -> Vec<usize> {
+        let mut stream = Stream::default();
+        let keeps =
+            times.into_iter().map(|time| rule.keeps(&mut stream, (0, None), time)).collect::<Vec<_>>();
+        keeps.iter().enumerate().filter(|(_, kept)| **kept).map(|(number, _)| number).collect()
+    }
+
+    #[test]
+    fn every_nth_sample_or_the_first_of_each_interval_is_kept() {
+        assert_eq!(kept(ThinRule::Every(1), [0; 3]), [0, 1, 2]);
+        assert_eq!(kept(ThinRule::Every(3), [0; 8]), [2, 5]);
+        // At 1000 Hz an interval is a millisecond; time going backwards begins another one, too.
+        let times = [0, 999_999, 1_000_000, 1_500_000, 3_000_000, 2_999_999, 2_999_999];
+        assert_eq!(kept(ThinRule::Rate(1000), times), [0, 2, 4, 5]);
+        assert_eq!(kept(ThinRule::Rate(1_000_000_000), [u64::MAX - 1, u64::MAX, u64::MAX]), [0, 1]);
+    }
+
+    #[test]
+    fn a_fraction_keeps_about_its_part_and_another_choice_for_another_seed_or_cpu() {
+        let part = |numerator, denominator| Factor { numerator, denominator };
+        let of = |part, seed| kept(ThinRule::Fraction(part, seed), [0; 10_000]);
+        assert_eq!((of(part(0, 1), 0).len(), of(part(1, 1), 0).len()), (0, 10_000));
+        let quarter = of(part(1, 4), 0);
+        assert!((2400..2600).contains(&quarter.len()), "{}", quarter.len());
+        assert!(quarter == of(part(1, 4), 0) && quarter != of(part(1, 4), 1));
+        // What a smaller part keeps, a larger one does, too.
+        assert!(of(part(1, 8), 0).iter().all(|sample| quarter.contains(sample)));
+        let on = |cpu| {
+            let mut stream = Stream::default();
+            [(); 64].map(|()| ThinRule::Fraction(part(1, 2), 0).keeps(&mut stream, (0, cpu), 0))
+        };
+        assert!(on(None) != on(Some(0)) && on(Some(0)) != on(Some(1)));
+    }
+
+    #[test]
+    fn the_attr_gets_the_longer_period_or_the_lower_frequency() {
+        let fraction = ThinRule::Fraction(Factor { numerator: 1, denominator: 3 }, 0);
+        for (rule, period, frequency, expected) in [
+            (ThinRule::Every(10), 1000, false, 10_000),
+            (ThinRule::Every(10), 4999, true, 500),
+            (ThinRule::Every(10_000), 4999, true, 1),
+            (ThinRule::Every(10), u64::MAX / 2, false, u64::MAX),
+            (ThinRule::Rate(99), 1000, false, 1000),
+            (ThinRule::Rate(99), 4999, true, 99),
+            (ThinRule::Rate(9999), 4999, true, 4999),
+            (fraction, 1000, false, 3000),
+            (fraction, 1000, true, 333),
+            (fraction, 1, true, 1),
+            (fraction, 0, false, 0),
+        ] {
+            let mut attr = Attr::default();
+            // Bit 10 is `freq`.
+            (attr.sample_period, attr.flags) = (period, u64::from(frequency) << 10);
+            assert_eq!(rule.period_of(&attr), expected, "{rule:?} {period} {frequency}");
+        }
+    }
+}

@@ -148,3 +148,55 @@ impl Diagnosis {
         Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings, has_traces: false }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(findings: Findings) -> Vec<(&'static str, u64, Vec<String>)> {
+        let whats = |found: &Finding| found.locations.iter().map(|location| location.what.clone()).collect();
+        findings.sorted().iter().map(|found| (found.code.code, found.count, whats(found))).collect()
+    }
+
+    #[test]
+    fn all_findings_are_counted_but_only_the_first_have_a_place_and_faults_precede_notes() {
+        let mut findings = Findings::new(2);
+        findings.add("hole", Location::nowhere("a"));
+        findings.add("magic", Location::at(0, "b"));
+        let mut later = Findings::new(2);
+        for what in ["c", "d", "e"] {
+            later.add("hole", Location::at(8, what));
+        }
+        later.add("header-cut", Location::at(4, "f"));
+        findings.append(later);
+        let of = |whats: &[&str]| whats.iter().map(|&what| what.to_owned()).collect::<Vec<_>>();
+        let expected =
+            [("magic", 1, of(&["b"])), ("header-cut", 1, of(&["f"])), ("hole", 4, of(&["a", "c"]))];
+        assert_eq!(shown(findings), expected);
+    }
+
+    #[test]
+    fn notes_alone_are_no_fault_and_what_can_not_be_read_is_worse_than_a_fault() {
+        let verdict = |codes: &[&'static str], broken| {
+            let mut findings = Findings::new(1);
+            codes.iter().for_each(|code| findings.add(code, Location::nowhere("")));
+            let diagnosis = Diagnosis::new("name".into(), Vec::new(), findings, broken);
+            (diagnosis.verdict, diagnosis.whole)
+        };
+        assert_eq!(verdict(&[], false), (Verdict::Sound, true));
+        assert_eq!(verdict(&["hole"], false), (Verdict::Sound, true));
+        assert_eq!(verdict(&["hole", "magic"], false), (Verdict::Suspect, true));
+        assert_eq!(verdict(&["hole"], true), (Verdict::Unreadable, false));
+        assert!(Verdict::Sound < Verdict::Suspect && Verdict::Suspect < Verdict::Unreadable);
+    }
+
+    #[test]
+    fn each_code_is_listed_once_and_says_what_it_means() {
+        use crate::codes::CODES;
+        let mut names: Vec<_> = CODES.iter().map(|code| code.code).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        assert!(CODES.iter().all(|listed| code(listed.code) == listed && listed.about.len() > 10));
+        assert_eq!(code("no such code").code, "unlisted");
+    }
+}

@@ -645,15 +645,18 @@ mod tests {
         }
         let others = [
             FilterOptions::at(&[]),
-            FilterOptions::at(&[1..2]),
+            FilterOptions::at(&[1..2, 5..6]),
             FilterOptions { kind: not(RecordType::MMAP), ..none() },
             FilterOptions { drop_unused: true, ..none() },
         ];
         for options in others {
             assert!(!options.is_empty() && !options.chooses_samples(), "{options:?}");
         }
-        let windows =
-            FilterOptions { pid: only(1), leaf: only(whole("f").unwrap()), ..FilterOptions::at(&[1..2]) };
+        let windows = FilterOptions {
+            pid: only(1),
+            leaf: only(whole("f").unwrap()),
+            ..FilterOptions::at(&[1..2, 5..6])
+        };
         let of_tasks = windows.of_tasks();
         assert!(of_tasks.pid.is_set() && !of_tasks.leaf.is_set() && of_tasks.windows.is_empty());
     }

@@ -150,6 +150,7 @@ mod tests {
         let mut batch = BatchNeeders::default();
         batch.own(1, 0..8);
         batch.own(1, 8 + GAP..24 + GAP);
+        batch.own(2, 0..8);
         batch.own(2, 30 + GAP..40 + GAP);
         batch.end_round(100 + GAP..108 + GAP);
         // No part has a record in the second round, which therefore belongs to none.
@@ -157,6 +158,6 @@ mod tests {
         batch.own(1, 1000 + 2 * GAP..1008 + 2 * GAP);
         let ranges: Vec<_> = batch.own.all().map(|(part, own)| (part, own.open, own.ranges)).collect();
         let first = vec![0..108 + GAP, 1000 + 2 * GAP..1008 + 2 * GAP];
-        assert_eq!(ranges, [(1, true, first), (2, false, vec![30 + GAP..108 + GAP])]);
+        assert_eq!(ranges, [(1, true, first), (2, false, vec![0..8, 30 + GAP..108 + GAP])]);
     }
 }

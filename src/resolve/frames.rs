@@ -192,3 +192,32 @@ impl LastChain {
         self.during = self.during.start.max(keys.start)..self.during.end.min(keys.end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_shared_from_the_outermost_on_while_the_mappings_last() {
+        let space = |pid| Some(Space { machine: Machine::Host, pid });
+        let chain = |addresses: &[u64]| -> Vec<ChainAddress> {
+            addresses.iter().map(|&address| (space(1), (USER, address))).collect()
+        };
+        let mut last = LastChain::default();
+        let mut next = |key, addresses: &[u64], until: u64| {
+            let shared = last.next(OrderKey::at(key), chain(addresses).into_iter());
+            last.is_during(&(OrderKey::FIRST..OrderKey::at(until)));
+            (shared, last.addresses().len())
+        };
+        assert_eq!(next(1, &[7, 8, 9], 50), (0, 3));
+        assert_eq!(next(2, &[5, 8, 9], 50), (2, 3));
+        assert_eq!(next(3, &[6, 5, 8, 9], 50), (3, 4));
+        assert_eq!(next(4, &[8, 9, 8], 50), (0, 3));
+        assert_eq!(next(5, &[8], 10), (1, 1));
+        assert_eq!(next(9, &[7, 8], 50), (1, 2), "one of its frames is there up to 10");
+        assert_eq!(next(10, &[7, 8], 50), (0, 2));
+        assert_eq!(next(11, &[7, 8], 50), (2, 2));
+        let other: Vec<_> = chain(&[7, 8]).into_iter().map(|(_, address)| (space(2), address)).collect();
+        assert_eq!(last.next(OrderKey::at(12), other.into_iter()), 0);
+    }
+}
