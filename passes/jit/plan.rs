@@ -718,3 +718,45 @@ fn runs(functions: &[&Function<'_>], mut files: Vec<Map>) -> Vec<(Range<u64>, u6
     }
     runs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_convert_as_the_kernel_converts_them() {
+        let conversion = |shift, mult, zero, short| TimeConv { shift, mult, zero, short, can_convert: true };
+        assert_eq!(nanoseconds(&conversion(10, 512, 1000, None), 100), 1050);
+        assert_eq!(nanoseconds(&conversion(0, u64::MAX, 1, None), u64::MAX), 2, "the upper half is cut off");
+        assert_eq!(nanoseconds(&conversion(u64::MAX, 1, 7, None), u64::MAX), 7);
+        // A counter of 8 bits that wraps once: 0x1f0 is the last value that is known in full.
+        let short = conversion(0, 1, 0, Some((0x1f0, 0xff)));
+        assert_eq!([0xf0, 0xff, 0x05].map(|counter| nanoseconds(&short, counter)), [0x1f0, 0x1ff, 0x205]);
+    }
+
+    #[test]
+    fn functions_share_a_mapping_unless_a_file_was_mapped_between_them_in_place_or_time() {
+        let map = b"1000 40 a\n1040 20 b\n1090 10 c\n2000 10 d\n";
+        let (endian, machine, is_of_v8, pid, time, flags) = (Endian::Little, 0, false, 1, 0, 0);
+        let header = Header { endian, machine, is_of_v8, pid, time, flags };
+        let mut list = Functions::of_perf_map(map, header).list;
+        list.iter_mut().zip([5, 9, 30, 40]).for_each(|(function, time)| function.time = time);
+        let functions: Vec<&Function<'_>> = list.iter().collect();
+        let file = |start, end, time| Map {
+            pid: 1,
+            key: OrderKey::at(time),
+            start,
+            end,
+            origin: Origin::Synthetic,
+            is_memory: false,
+        };
+        // Without a file in the range, all may be mapped from the beginning on.
+        assert_eq!(runs(&functions, Vec::new()), [(0x1000..0x10a0, 0), (0x2000..0x2010, 0)]);
+        // A file at the first functions, mapped between the second and the third.
+        let files = vec![file(0x1000, 0x1050, 20)];
+        assert_eq!(runs(&functions, files), [(0x1000..0x1060, 5), (0x1090..0x10a0, 0), (0x2000..0x2010, 0)]);
+        // Overlapping files count as one range; the end of a file is free.
+        let files = vec![file(0x2008, 0x3000, 1), file(0x1800, 0x2008, 2), file(0x900, 0x1000, 3)];
+        assert_eq!(runs(&functions, files), [(0x1000..0x10a0, 0), (0x2000..0x2010, 40)]);
+    }
+}

@@ -107,3 +107,40 @@ fn has_content(made: &SideFile) -> io::Result<bool> {
     let may_be = there.is_file() && there.len() == made.range.end - made.range.start;
     Ok(may_be && sparse::is_same(&mut File::open(&made.path)?, &mut content(made))?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn files_that_were_made_get_their_names_together_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut from = tempfile::tempfile().unwrap();
+        from.write_all(b"..first.second").unwrap();
+        let from = Arc::new(from);
+        let made = |name: &str, range| SideFile { path: at(name), from: from.clone(), range, cached: None };
+        let both = [made("one", 2..7), made("two", 8..14)];
+        let read = |name: &str| fs::read_to_string(at(name)).ok();
+        let failed = put_made(&both, Existing::Keep, || anyhow::bail!("no room"));
+        assert_eq!(failed.unwrap_err().to_string(), "no room");
+        assert_eq!((read("one"), read("two")), (None, None));
+        put_made(&both, Existing::Keep, || Ok(())).unwrap();
+        assert_eq!((read("one"), read("two")), (Some("first".into()), Some("second".into())));
+        // The same content may be there, another one only if it may be replaced.
+        put_made(&both, Existing::Keep, || Ok(())).unwrap();
+        let changed = [made("three", 0..2), made("one", 8..14)];
+        let error = put_made(&changed, Existing::Keep, || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("one exists; -f overwrites it"), "{error}");
+        assert_eq!((read("one"), read("three")), (Some("first".into()), None));
+        put_made(&changed, Existing::Replace, || Ok(())).unwrap();
+        assert_eq!((read("one"), read("three")), (Some("second".into()), Some("..".into())));
+        fs::create_dir(at("folder")).unwrap();
+        let error = put_made(&[made("folder", 0..2)], Existing::Replace, || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("is not a regular file"), "{error}");
+    }
+}

@@ -248,3 +248,83 @@ pub(crate) fn is_recording(path: &Path) -> bool {
         && File::open(data).and_then(|mut data| data.read_exact(&mut magic)).is_ok()
         && matches!(&magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The message of an error, with the folder left out.
+    fn message(folder: &Path, result: Result<()>) -> String {
+        let error = result.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        error.replace(&format!("{}/", folder.display()), "")
+    }
+
+    #[test]
+    fn only_what_is_empty_is_replaced_unasked_and_only_recordings_among_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("full"), "x").unwrap();
+        fs::write(at("empty"), "").unwrap();
+        fs::create_dir(at("none")).unwrap();
+        fs::create_dir_all(at("recorded")).unwrap();
+        fs::write(at("recorded/data"), "PERFILE2").unwrap();
+        fs::create_dir_all(at("work")).unwrap();
+        fs::write(at("work/data"), "PERFIL").unwrap();
+        symlink("nowhere", at("link")).unwrap();
+        let check = |name: &str, existing, folders| {
+            let rules = Rules { inputs: &[], existing, folders, in_place: true };
+            message(folder.path(), rules.check(&Target::at(at(name))))
+        };
+        let (keep, replace) = (Existing::Keep, Existing::Replace);
+        assert_eq!(check("full", keep, true), "full exists; -f overwrites it, --backup keeps it as full.old");
+        for name in ["empty", "none", "new"] {
+            assert_eq!(check(name, keep, true), "", "{name}");
+        }
+        for name in ["full", "recorded"] {
+            assert_eq!(check(name, replace, true), "", "{name}");
+        }
+        assert_eq!(check("recorded", replace, false), "recorded is a directory");
+        assert_eq!(
+            check("work", replace, true),
+            "work is a directory but not a recording and is not overwritten"
+        );
+        let dangling = "link is a symbolic link to nowhere, which can't be opened";
+        assert!(check("link", replace, true).starts_with(dangling));
+    }
+
+    #[test]
+    fn no_output_replaces_its_input_or_goes_inside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("in"), "PERFILE2").unwrap();
+        fs::hard_link(at("in"), at("same")).unwrap();
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("dir/data"), "PERFILE2").unwrap();
+        let check = |input: &str, output: &str| {
+            let inputs = [Source::Path(at(input))];
+            let rules =
+                Rules { inputs: &inputs, existing: Existing::Replace, folders: true, in_place: false };
+            message(folder.path(), rules.check(&Target::at(at(output))))
+        };
+        assert_eq!(check("in", "same"), "same is the input itself");
+        assert_eq!(check("dir", "dir/data"), "dir/data is the input itself");
+        assert_eq!(check("dir", "dir/out"), "dir/out and the input dir: one contains the other");
+        assert_eq!(check("in", "out"), "");
+        assert!(
+            message(folder.path(), refuse_inside(&Source::Path(at("dir")), &at("dir"))).contains("inside")
+        );
+        assert_eq!(message(folder.path(), refuse_inside(&Source::Path(at("in")), &at("dir"))), "");
+    }
+
+    #[test]
+    fn a_path_that_ends_like_a_folder_is_no_file_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Target::named(&folder.path().join("new/")).is_err());
+        assert!(matches!(Target::named(Path::new("/dev/null")), Ok(Target::Device(_))));
+        let new = folder.path().join("new");
+        assert_eq!(Target::named(&new).unwrap().path(), Some(&*new));
+        assert_eq!(writable_above(&folder.path().join("a/b/c")).unwrap(), folder.path());
+    }
+}
