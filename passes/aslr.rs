@@ -1,6 +1,5 @@
-//! `aslr` moves all addresses, so that nothing reveals the memory layout of kernels and programs: mappings,
-//! instruction pointers, call chains and branches move together, region by region, and everything still
-//! resolves.
+//! `aslr` moves all addresses, so that nothing reveals the memory layout: mappings, instruction pointers,
+//! call chains and branches move together, region by region, and everything still resolves.
 //!
 //! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its
 //! parent. A key decides the new order of regions, and the new places of other addresses, which move in
@@ -182,8 +181,7 @@ impl Moves {
 /// The capacity of [`Recent`] in addresses, as a power of two: 64 KiB each for users and kernels.
 const RECENT_BITS: u32 = 12;
 
-/// A cache of moved addresses: samples of a thread share most of their call chains. Each address has one
-/// slot.
+/// A cache of moved addresses, one slot each: samples of a thread share most of their call chains.
 struct Recent(Box<[[(u64, u64); 1 << RECENT_BITS]; 2]>);
 
 impl Default for Recent {
@@ -474,8 +472,7 @@ impl Plan {
                 let name = mmap.name(layouts.trailer_size(&record));
                 let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
                 let pgoff = match mmap.pgoff() {
-                    // An offset in a file or in shared memory is not an address, but that of a kernel's file
-                    // may be one.
+                    // An offset in a file or in shared memory is no address, except in a kernel's file.
                     pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };

@@ -69,8 +69,7 @@ struct MapSurvey {
     mapped: Mapped,
 }
 
-/// The second survey: finds the mappings that samples hit. Only needed if [`PlaceRecords`] cannot look at the
-/// samples itself.
+/// The second survey: finds the mappings that samples hit, if [`PlaceRecords`] cannot look at the samples.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: FoundIds,
@@ -127,8 +126,7 @@ struct FoundIds {
 }
 
 impl FoundIds {
-    /// Finds a DSO's id and adds it to the feature. Returns the record to insert, unless the input has one in
-    /// time.
+    /// Finds a DSO's id and adds it to the feature. Returns the record to insert, if one is missing.
     fn take(&mut self, dso: &Dso, flags: u32, first_use: &FirstUse, endian: Endian) -> Option<Vec<u8>> {
         let (pid, name) = (dso.machine.pid(), dso_name(dso));
         let Some(id) = self.ids.as_mut()?.find_once(dso, flags, first_use.pid) else {
@@ -270,8 +268,7 @@ impl Pass for BuildIds {
 
     fn needs(&self, input: &Recording) -> Needs {
         let recorded = Kinds::of(&[RecordType::HEADER_BUILD_ID]);
-        // The pass only adds facts that a survey has already seen, except for records that contradict the
-        // user.
+        // The pass only adds facts that a survey has seen, except to records that contradict the user.
         let barrier = !self.options.ids.correctable().is_empty();
         if self.streams(input) {
             let records = Kinds::PATHS.and(RecordType::ID_INDEX);

@@ -162,8 +162,7 @@ struct Context {
 impl Context {
     fn new(options: &CompressOptions) -> Result<Context> {
         let mut zstd = Compressor::new(options.level).context("can't start zstd")?;
-        // The checksum reveals changed bytes of a frame. A continuous stream never ends, so its checksum
-        // would never be written.
+        // The checksum reveals changed bytes of a frame. In a continuous stream it would never be written.
         zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("can't start zstd")?;
         Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
     }
@@ -310,8 +309,7 @@ impl Pass for Compress {
         Stage::begin(|begin| {
             let mut this = *self;
             ensure!(LEVELS.contains(&this.options.level), "the level must be from 1 to 22");
-            // perf reads features in the order of their numbers, so it must be able to read all before this
-            // one.
+            // perf reads features in the order of their numbers, so those before this one must be readable.
             begin.repair_features(Feature::COMPRESSED);
             this.before = begin.feature(Feature::COMPRESSED).cloned();
             let section = this.feature(begin.form).write(begin.endian);

@@ -3,8 +3,7 @@
 //! unwound stay, unless `--drop-unresolved` is given. Callers that are only in the link register are inserted
 //! into the call chains of aarch64.
 //!
-//! A survey collects the mappings. Then samples are independent of each other: each is unwound with the files
-//! that were mapped at its time.
+//! A survey collects the mappings. Then each sample is unwound by itself, with the files mapped at its time.
 
 use std::sync::Arc;
 
@@ -89,8 +88,7 @@ impl Pass for ConvertCallchain {
         if !ConvertCallchain::concerns(input) {
             return Needs::default();
         }
-        // Without COMM, an exec leaves the old mappings in place, but stacks only contain addresses in new
-        // ones.
+        // Without COMM, an exec leaves old mappings in place, but stacks only contain addresses in new ones.
         let surveyed = Changes::kinds().without(RecordType::COMM);
         let surveyed = surveyed.and(RecordType::ID_INDEX).and(RecordType::HEADER_BUILD_ID);
         let records = Kinds::of(&[RecordType::SAMPLE]);

@@ -1,5 +1,4 @@
-//! `decompress` replaces COMPRESSED and COMPRESSED2 records with their contents, and removes the feature that
-//! announces them.
+//! `decompress` replaces COMPRESSED and COMPRESSED2 records with their contents, and removes their feature.
 
 use clap::Args;
 use perfx_format::read::Recording;

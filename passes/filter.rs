@@ -1,6 +1,5 @@
 //! `filter` cuts a smaller recording out of a large one: the selected samples, and the records that readers
-//! need to understand them. The work is that of the package `perfx-filter`, because readers of a recording
-//! select samples, too.
+//! need to understand them. The work is done by the package `perfx-filter`, which readers use, too.
 
 use perfx_filter::{Filter, FilterArgs};
 use perfx_pipeline::{Pass, Result};

@@ -106,8 +106,7 @@ impl RewriteMaps {
     fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
         let dso = mapping.dso(self.guests.machine(record, layouts, Some(mapping.pid)));
-        // The kernel's own mapping contains its relocation, and readers recognise it by its name and the form
-        // of MMAP.
+        // The kernel's mapping contains its relocation; readers recognise it by name and form (MMAP).
         if dso.kernel || dso.tells_id() {
             self.any_id |= dso.tells_id();
             return None;

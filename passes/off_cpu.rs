@@ -2,8 +2,7 @@
 //! the time when its task runs again, and its period becomes the time in between. Unlike
 //! [`sched-stat`](crate::sched_stat), this needs no CONFIG_SCHEDSTATS.
 //!
-//! A task runs again at a sched_switch sample that has its tid as `next_pid`, or, if only some processes were
-//! recorded, at a SWITCH record.
+//! A task runs again at a sched_switch sample with its tid as `next_pid`, or else at a SWITCH record.
 
 use std::collections::HashMap;
 
@@ -178,8 +177,7 @@ impl Unsampled {
 }
 
 impl MeasureAway {
-    /// Handles a task that runs again at `time`: returns the sample of the switch at which it left its CPU,
-    /// with the period.
+    /// Handles a task that runs again at `time`: returns the sample of its switch, with the period.
     fn back(&mut self, tid: u32, time: u64, record: &Record<'_>) -> Option<Vec<u8>> {
         let unsampled = &mut self.unsampled;
         let away = |since: u64| {

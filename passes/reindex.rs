@@ -1,5 +1,4 @@
-//! The passes of `perfx reindex`. Each rebuilds one index of a recording, and leaves a correct one unchanged,
-//! byte for byte.
+//! The passes of `perfx reindex`. Each rebuilds one index, and leaves a correct one unchanged, byte for byte.
 //!
 //! An index may be missing by design: pipe data has no AUXTRACE index, perf before 4.15 wrote no SAMPLE_TIME,
 //! and `perf record --buildid-mmap` writes no BUILD_ID. That is not a fault, so such an index is created only

@@ -1,8 +1,7 @@
 //! `remap` replaces the paths of mapped files in every place where they are: MMAP and MMAP2 records,
 //! HEADER_BUILD_ID records, and feature BUILD_ID.
 //!
-//! The names of memory without a file stay, and so does the command line: it is a record of the run, not a
-//! path for readers.
+//! Names of memory without a file stay, and so does the command line: it records the run, and is no path.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! `repair` repairs faults that programs and kernels write into recordings, by the codes of `perfx doctor`;
-//! nothing else changes.
+//! `repair` repairs faults of programs and kernels, by the codes of `perfx doctor`; nothing else changes.
 //!
 //! | code | written by | repair |
 //! |---|---|---|

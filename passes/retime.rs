@@ -1,5 +1,4 @@
-//! `retime` changes all times of a recording together: by an offset, by a factor, or so that its first sample
-//! is at 0.
+//! `retime` changes all times together: by an offset, by a factor, or so that the first sample is at 0.
 
 use clap::Args;
 use perfx_format::features::{ClockData, SampleTime};

@@ -3,8 +3,7 @@
 //! period.
 //!
 //! The sched_stat_* sample is in the buffer of the CPU that woke the task up, the sched_switch sample in that
-//! of the CPU that the task left. So the preceding switch can only be found in time order, and the output is
-//! in time order, too.
+//! of the CPU that it left. So the preceding switch is found in time order, and the output has that order.
 
 use std::collections::HashSet;
 

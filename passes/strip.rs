@@ -1,5 +1,4 @@
-//! `strip` leaves out data that other programs can't read: AUX data and its records, events and their
-//! samples, SWITCH records.
+//! `strip` leaves out what other programs can't read: AUX data, events and their samples, SWITCH records.
 //!
 //! quipper and AutoFDO require the same `sample_type` for all events, so an event that no record refers to
 //! any more is removed from the header, too. All other records stay, even if no sample needs them; `filter`

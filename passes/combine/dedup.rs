@@ -11,8 +11,7 @@ fn owner(record: &Record<'_>) -> u32 {
     named_pid(record).unwrap_or(u32::MAX)
 }
 
-/// Drops records that several inputs have in common. It keeps digests of records, so its memory does not
-/// depend on their length.
+/// Drops records that several inputs have in common; keeps only digests, to bound memory.
 #[derive(Debug, Default)]
 pub(super) struct Deduplicator {
     digests: Digests,
@@ -35,8 +34,7 @@ pub(super) struct Deduplicator {
 /// A hash of a record's bytes.
 type Digest = u128;
 
-/// Equal records without a time. A recording may contain several, so the number that stays is that of the
-/// input with most of them.
+/// Equal records without a time. A recording may contain several: as many stay as the input with most has.
 #[derive(Debug, Default)]
 struct Timeless {
     /// The number of changes of their owner's state before them.

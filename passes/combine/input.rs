@@ -21,8 +21,7 @@ use perfx_resolve::MappedIds;
 use super::index::Indexed;
 use crate::support::event_ids::{UnlistedIds, identified_late};
 
-/// True for records that belong to the header of a file, but to the records of pipe data. Build-ids are valid
-/// in both.
+/// True for records of a file's header that are among the records of pipe data. Build-ids are valid in both.
 fn is_of_header(record: &Record<'_>) -> Result<bool> {
     Ok(match record.kind() {
         RecordType::HEADER_BUILD_ID => false,
@@ -168,8 +167,7 @@ impl InputFacts {
         Ok(facts)
     }
 
-    /// For each batch, the first time after it and the earliest time after it, on a clock shifted by
-    /// `offset`.
+    /// For each batch, the first and the earliest time after it, on a clock shifted by `offset`.
     fn after(&self, offset: i64) -> VecDeque<(u64, u64)> {
         let shifted = |time: u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
         let mut next = u64::MAX;
@@ -294,8 +292,7 @@ impl Translator {
     }
 }
 
-/// Prepares a batch of one input for the output. Header records of pipe data are kept only for the first
-/// input.
+/// Prepares a batch of one input for the output. Only the first input keeps header records of pipe data.
 pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
     // Later passes do not need the origin of a record from another input.
     let mut prepared = match is_first {

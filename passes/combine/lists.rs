@@ -1,5 +1,4 @@
-//! Merges features that are lists (formats of tracepoints, BPF programs, BTF types, PMUs) into one list with
-//! the entries of both.
+//! Merges features that are lists (formats of tracepoints, BPF programs, BTF types, PMUs).
 
 use perfx_format::Endian;
 use perfx_format::features::{ListedBy, TracingData, numbered_entries, write_numbered};
@@ -9,8 +8,7 @@ fn add<'a>(there: &mut Vec<&'a [u8]>, more: Vec<&'a [u8]>) {
     there.extend(new);
 }
 
-/// A TRACING_DATA section with the formats of both; `None` if one of them cannot be read, or the machines are
-/// of different kinds.
+/// A TRACING_DATA section with the formats of both; `None` if one is unreadable, or the machines differ.
 pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u8>> {
     let (mut all, more) = (TracingData::<'a>::read(one)?, TracingData::<'a>::read(other)?);
     if all.head != more.head {
@@ -29,8 +27,7 @@ pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u
     all.write()
 }
 
-/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section with the entries of both; if both have a number, the
-/// first one's entry.
+/// A BPF_PROG_INFO, BPF_BTF or PMU_MAPPINGS section with the entries of both; the first one's win.
 pub(super) fn united_list(one: &[u8], other: &[u8], by: ListedBy, endian: Endian) -> Option<Vec<u8>> {
     let mut all = numbered_entries(one, by, endian)?;
     for (number, bytes) in numbered_entries(other, by, endian)? {

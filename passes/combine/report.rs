@@ -5,8 +5,7 @@ use perfx_pipeline::{Level, Report, Result, counted, ensure};
 use super::input::{check_times, is_timeless};
 use super::unite::{JoinSource, Union};
 
-/// Refuses inputs that cannot be joined with any options. Returns true if their records can only follow each
-/// other, because none has a time.
+/// Refuses inputs that cannot be joined. Returns true if no record has a time: inputs then follow each other.
 pub(super) fn check(sources: &[JoinSource<'_>]) -> Result<bool> {
     let in_turn = sources.iter().all(|source| is_timeless(&source.events));
     for source in sources {

@@ -27,8 +27,7 @@ const STEP: usize = 4 << 20;
 
 /// A step that all records go through in time order before they are written.
 pub(crate) trait Step: Send + 'static {
-    /// Called when everything except the records is known. Returns false if there is nothing to do; the
-    /// recording is then unchanged.
+    /// Called when everything but the records is known. Returns false if the recording stays unchanged.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
 
     /// True if all records get an IDENTIFIER, which `begin` added to the attrs.
@@ -36,8 +35,7 @@ pub(crate) trait Step: Send + 'static {
         false
     }
 
-    /// Records that the step creates, in the order of their sort keys among all others. They go through the
-    /// step, too. Called after `begin`.
+    /// Records that the step creates, in the order of their sort keys. They go through the step, too.
     fn made(&mut self) -> Option<Batches> {
         None
     }
@@ -65,8 +63,7 @@ pub(super) struct PrepareBatch {
 pub(super) struct Combining {
     /// The inputs; the first one's records come through the pipeline.
     inputs: Vec<Input>,
-    /// The first input's current batch. If this pass is the first of the chain, a prescan has already
-    /// prepared all its records.
+    /// The first input's current batch, already prepared by a prescan if this pass is the first of the chain.
     prepared: Option<PreparedBatch>,
     prescanned: bool,
     /// ID_INDEX records to write before all others.
@@ -195,8 +192,7 @@ impl Combining {
     }
 }
 
-/// Adds samples that were sorted from `first` to `last`. Those without a time sort last, by a key that is not
-/// a time.
+/// Adds samples sorted from `first` to `last`. Those without a time sort last, by a key that is no time.
 fn see(times: &mut Option<(u64, u64)>, first: u64, last: u64) {
     if last < LAST_KEY {
         *times = Some((times.map_or(first, |(first, _)| first), last));

@@ -36,8 +36,7 @@ fn clock_of(events: &[Event]) -> Option<u32> {
     attr.use_clockid().then_some(attr.clockid)
 }
 
-/// CLOCK_BOOTTIME of clock_gettime(2): the only clock whose distance from the wall clock is constant within a
-/// boot.
+/// CLOCK_BOOTTIME of clock_gettime(2): within a boot, only its distance from the wall clock is constant.
 const BOOTTIME: u32 = 7;
 
 /// The amount by which the wall clock may have been set within a boot, ns.

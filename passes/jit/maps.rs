@@ -1,6 +1,5 @@
-//! Plans the images of perf maps (`perf-PID.map`), for processes that wrote no jitdump. A perf map has no
-//! times and no code, so its images have symbols only, and each is mapped wherever the process mapped memory
-//! there.
+//! Plans the images of perf maps (`perf-PID.map`), for processes without a jitdump. A perf map has no times
+//! and no code, so its images have only symbols, and each is mapped wherever the process mapped memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,8 +13,7 @@ use super::options::JitLayout;
 use super::plan::{Planner, Written};
 use super::recorded::Memory;
 
-/// Maximum number of mappings to add: a recording with many overlapping mappings of memory could require any
-/// number.
+/// Maximum number of mappings to add, which many overlapping mappings of memory could exceed.
 const MAPPINGS_MAX: usize = 1 << 20;
 
 impl Planner<'_> {

@@ -1,5 +1,4 @@
-//! Plans the work of `jit`: the images of the jitdumps, the records that map them, and the records that these
-//! replace.
+//! Plans the work of `jit`: the images of the jitdumps, the records that map them, and those to replace.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -94,8 +93,7 @@ pub(super) struct Planner<'r> {
     apart: u64,
     /// The number of images of each process.
     numbers: HashMap<u32, u32>,
-    /// The number of images by pid and index of the function: several functions of a dump may have the same
-    /// index.
+    /// The number of images by pid and index: several functions of a dump may have the same index.
     copies: HashMap<(u32, u64), u32>,
     pub(super) functions: u64,
     dumps: u64,
@@ -186,8 +184,7 @@ impl<'r> Planner<'r> {
 
     fn dump(&mut self, dump: &Dump<'_>, markers: &[&Marker], shown: &str, session: &Session) -> Result<()> {
         let header = dump.header;
-        // In a container, the name and the header of the dump both have the pid of the container's pid
-        // namespace.
+        // In a container, the name and the header of the dump have the pid of the container's namespace.
         let is_own = |marker: &&&Marker| marker.pid == marker.named || header.pid == marker.named;
         let markers: Vec<&Marker> = markers.iter().filter(is_own).copied().collect();
         let Some(&first) = markers.iter().find(|marker| marker.pid == marker.named).or(markers.first())

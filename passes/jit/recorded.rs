@@ -1,5 +1,4 @@
-//! Collects the facts about processes in a recording: the jitdumps and other files that they mapped, and when
-//! each process began.
+//! Collects facts about processes: the jitdumps and other files that they mapped, and when they began.
 
 use std::ops::Range;
 
@@ -201,8 +200,7 @@ impl Recorded {
         Span { pid, start, end: begins.get(after).map_or(OrderKey::END, |begin| begin.key) }
     }
 
-    /// The span of a process, and the spans of the processes whose memory it inherited; each of these ends at
-    /// the fork.
+    /// The span of a process, and those whose memory it inherited, each up to the fork.
     pub(super) fn lineage(&self, span: Span) -> Lineage {
         let mut spans = vec![span];
         let mut is_whole = true;

@@ -10,8 +10,7 @@ pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
     /// True to merge symbols of BPF programs, too.
     bpf: bool,
-    /// Events whose samples no reader of the host could decode: tracepoints, because the host's formats are
-    /// not the guest's.
+    /// Events whose samples no reader of the host can decode: tracepoints, whose formats are the guest's.
     mute: Vec<bool>,
 }
 
@@ -39,8 +38,7 @@ const MORE: Kinds = Kinds::of(&[
     RecordType::BPF_EVENT,
 ]);
 
-// The other kinds that the kernel writes are meaningless in the host's recording; each new kind must be
-// decided here.
+// The kernel's other kinds are meaningless in the host's recording; each new kind must be decided here.
 const _: () = assert!(
     DEFAULT
         .union(MORE)

@@ -1,5 +1,4 @@
-//! Converts a guest's clock to the host's: perf's formula in integers, without the precision that doubles
-//! lose above 2^53.
+//! Converts a guest's clock to the host's: perf's formula in integers, exact also above 2^53, unlike doubles.
 
 use std::fmt;
 
@@ -48,8 +47,7 @@ impl TimeConv {
     }
 }
 
-/// Units of the guest's clock per unit of the host's: a positive number, in a range in which no sum below
-/// overflows.
+/// Units of the guest's clock per unit of the host's: positive, and so that no sum below overflows.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale(f64);
 

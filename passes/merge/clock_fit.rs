@@ -100,8 +100,7 @@ impl fmt::Display for Unfit {
 const EDGE: i64 = 48_000;
 /// The step of the coarse search: every offset is within an edge of one.
 const STEP: i64 = 64_000;
-/// The part of the guest that the coarse search examines, ns: after that time, clocks with a drift of 20 ppm
-/// are 40 µs apart.
+/// The part of the guest examined by the coarse search, ns: after it, a drift of 20 ppm makes 40 µs.
 const WINDOW: i64 = 2_000_000_000;
 /// The number of events examined first, and the maximum number of offsets examined closely.
 const FIRST: usize = 64;
@@ -123,8 +122,7 @@ const DRIFTS: i32 = 32;
 const FINE: usize = 8192;
 /// The number of parts of the recording; the answer must hold for each of them.
 const PARTS: usize = 32;
-/// If a guest's clock advances in steps this long, ns, they are as long as the spans: a jiffy is 1 ms or
-/// more.
+/// Steps of a guest's clock this long, ns, are as long as the spans: a jiffy is 1 ms or more.
 const COARSE: i64 = 500_000;
 
 /// The times at which one VCPU certainly did not run, in slots.
@@ -290,8 +288,7 @@ impl Schedule<'_> {
         let blocks = (0..).step_by(64).take_while(move |&block| from + block * slot < to);
         blocks
             .flat_map(move |block| {
-                // The number of events in a gap, up to seven, for all offsets: each variable holds one binary
-                // digit.
+                // The number of events in a gap, up to seven, for all offsets, in binary digits.
                 let (mut ones, mut twos, mut fours, mut many) = (0, 0, 0, 0);
                 for &(place, vcpu) in &places {
                     let two = ones & bits(&sure[vcpu], place + block);
@@ -402,8 +399,7 @@ impl Schedule<'_> {
             let drift = fit.drift + f64::from(number) * step;
             (self.plateau(&turned, there, drift, STEP), drift)
         });
-        // Of the drifts with nearly the most events inside, the one with the widest margin: there the edges
-        // of all spans agree.
+        // Of the drifts with nearly the most events inside, the one with the widest margin.
         let tried: Vec<_> = tried.collect();
         let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
         let enough = most - most / 1000;
@@ -431,8 +427,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// The largest distance between the best offsets of a part of the events and the overall offset: drift
-    /// may be uneven.
+    /// The largest distance of the best offset of a part from the overall one: drift may be uneven.
     fn worst_miss(&self, events: &[Event], fit: &Fit) -> i64 {
         let miss = |part: &[Event]| {
             let middle = part.get(part.len() / 2)?.at;
@@ -710,8 +705,7 @@ mod tests {
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
     }
 
-    /// One day, with a few seconds kept at each moment, as for a long recording; the clocks were compared in
-    /// the first of them.
+    /// One day, with a few seconds kept at each moment, as of a long recording; clocks compared in the first.
     #[test]
     fn a_drift_is_followed_and_the_stated_error_holds_everywhere() {
         let drift = -7.3e-6;

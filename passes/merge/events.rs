@@ -1,5 +1,4 @@
-//! Adds the guests' events to the host's: new ids, the ID_INDEX records that name their machines, and their
-//! names.
+//! Adds the guests' events to the host's: ids, the ID_INDEX records that name their machines, and names.
 
 use std::collections::HashMap;
 
@@ -44,8 +43,7 @@ pub(crate) fn translation(
                 // The host's recording has no format for it, and perf refuses a tracepoint without a format.
                 set_event(raw, SOFTWARE, DUMMY, endian);
             }
-            // An attr larger than the host's is refused by the perf that recorded the host, and its
-            // additional bytes may be zeros.
+            // The perf that recorded the host refuses a larger attr; its additional bytes may be zeros.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
                 shorten_attr(raw, host_attr, endian);
             }

@@ -21,8 +21,7 @@ use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
 
-/// The earliest and the latest time of the merged records in a batch (the earliest is the larger one if there
-/// are none), and their bytes.
+/// The earliest and latest time of the merged records in a batch, reversed if there are none, and their size.
 #[derive(Clone, Copy, Debug)]
 struct BatchTimes {
     earliest: u64,
@@ -50,8 +49,7 @@ pub(crate) struct GuestFacts {
     /// Times of the first and the last merged sample.
     pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<BatchTimes>,
-    /// The kernel, its modules and the files of processes whose mappings have no build-id; true if a kernel
-    /// mapped them.
+    /// The kernel, modules and files of processes that lack a build-id; true if a kernel mapped them.
     files: BTreeSet<(bool, Box<[u8]>)>,
     /// Reports of unreadable data.
     pub(crate) fragments: Vec<String>,
@@ -130,8 +128,7 @@ impl Guest {
         (entries, nested)
     }
 
-    /// Adds the missing build-ids of the guest's files below this folder; returns how many were found and how
-    /// many were not.
+    /// Adds missing build-ids of the guest's files below this folder; returns the numbers found and missing.
     pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> (u64, u64) {
         let endian = self.recording.endian;
         let finder = Finder::new(Places {
@@ -162,8 +159,7 @@ impl Guest {
     }
 }
 
-/// Maximum number of waiting bytes in memory: perf's two rounds are far smaller, but the files of a directory
-/// are unordered.
+/// Maximum of waiting bytes in memory: far above perf's two rounds, but files of a directory are unordered.
 const WAITING_MAX: u64 = 32 << 20;
 
 /// Sorts the recording by time into a temporary file.

@@ -25,12 +25,10 @@ use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_iden
 pub(crate) struct Merging {
     endian: Endian,
     guests: Vec<ActiveGuest>,
-    /// ID_INDEX records; they and records without a time go before the host's first record with a time. Empty
-    /// after that.
+    /// ID_INDEX records, which go before the host's first record with a time; empty after that.
     front: Vec<Vec<u8>>,
     begun: bool,
-    /// The place of the host's first record with a time, unless it is the FINISHED_INIT, which the host has
-    /// elsewhere.
+    /// The place of the host's first record with a time, except FINISHED_INIT, which the host has elsewhere.
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
     /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.

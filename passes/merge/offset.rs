@@ -26,8 +26,7 @@ pub(crate) enum Approach {
     InPart(Timeline, Fit),
 }
 
-/// The clock of each guest and, if several processes may have run it, its process: the one whose schedule it
-/// fits.
+/// The clock of each guest and, if several processes may have run it, the process whose schedule it fits.
 pub(crate) fn find_clocks(
     guests: Vec<Opened>,
     machines: &Machines,
@@ -211,8 +210,7 @@ pub(crate) struct Timeline {
     events: Vec<At>,
 }
 
-/// The number of moments at which a clock is followed through the host's recording, and the events and the
-/// maximum length, ns, of each.
+/// The moments at which a clock is followed on the host, and events and maximum length, ns, of each.
 const STOPS: usize = 128;
 const STOP_EVENTS: usize = 512;
 const STOP_LENGTH: i64 = 4_000_000_000;
@@ -254,8 +252,7 @@ impl Timeline {
         schedule.fit(self.early(&schedule.covered, run_log.is_cut()), self.drifts)
     }
 
-    /// The events that can have happened while the host's schedule is known, if the guest was recorded from
-    /// the host's start on.
+    /// The events possible while the host's schedule is known, if both recordings begin together.
     fn early(&self, covered: &[(i64, i64)], is_cut: bool) -> &[At] {
         let Some((&(from, _), &(_, to))) = covered.first().zip(covered.last()) else { return &self.events };
         let count = self.events.partition_point(|event| event.at < to - from);
@@ -351,8 +348,7 @@ fn about(fit: &Fit) -> String {
 mod tests {
     use super::*;
 
-    /// 2 hours, with the host's schedule known for the first two minutes only, and by a third survey at some
-    /// moments.
+    /// 2 hours, with the host's schedule known for two minutes, and by a third survey at some moments.
     #[test]
     fn the_clock_of_a_long_merge_is_followed_to_its_end() {
         const DRIFT: f64 = 4.2e-6;

@@ -128,8 +128,7 @@ pub(crate) fn open_guests(
         opened.push((spec, guest, hostname));
     }
     let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();
-    // A guest that only one process can have run excludes that process for the others, in any order of the
-    // arguments.
+    // A guest that fits only one process excludes it for the others, in any order of the arguments.
     for _ in 0..opened.len() {
         for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
             let found = find_pids("", machines, &taken, &guest.vcpus(), None).unwrap_or_default();

@@ -51,8 +51,7 @@ impl Sorted {
         }
     }
 
-    /// The records that are ready up to `limit`, and their bytes, adjacent; at least the record returned by
-    /// `peek`.
+    /// The records ready up to `limit`, and their adjacent bytes; at least the record returned by `peek`.
     pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, TranslatedRecord>, &mut [u8]) {
         let count = self.ready.partition_point(|made| made.time <= limit);
         let range = match (self.ready.front(), count.checked_sub(1).and_then(|last| self.ready.get(last))) {

@@ -286,8 +286,7 @@ impl VcpuRunLog {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Absorbs a later batch. The result does not depend on how far other workers had read when the limit was
-    /// reached.
+    /// Absorbs a later batch. The result does not depend on how far other workers had read at the limit.
     pub(crate) fn join(&mut self, later: VcpuRunLog) {
         if self.has_enough() {
             return;

@@ -40,8 +40,7 @@ const SHARED: [Feature; 22] = [
     Feature::CLN_SIZE,
 ];
 
-/// The attr flag of `perf record COMMAND`: events begin with the command. With `-a` or `-p` any program may
-/// be the first to start.
+/// The attr flag of `perf record COMMAND`, whose events begin with it; with `-a`, any program may be first.
 const ENABLE_ON_EXEC: u32 = 12;
 
 /// The facts in records about the kernel and the command.
@@ -75,8 +74,7 @@ impl Marks {
     }
 }
 
-/// Copies the missing features from the recording at this path. `own` are the facts in the first recording's
-/// records.
+/// Copies missing features from the recording at this path. `own` are the facts in our records.
 ///
 /// # Errors
 ///

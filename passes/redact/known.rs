@@ -70,8 +70,7 @@ fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if the letters between digits and signs are words of this section, and each number is short, or `or`
-/// accepts the word around it.
+/// True if letters between digits and signs are words of this section and numbers short, or `or` accepts.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());

@@ -1,5 +1,4 @@
-//! Decides which names reveal a user or a machine, and creates their pseudonyms. Names that every machine has
-//! stay.
+//! Decides which names reveal a user or machine, and creates pseudonyms. Names that every machine has stay.
 
 use std::ops::Range;
 
@@ -26,8 +25,7 @@ const RELEASES: [&[u8]; 5] =
 const FOLDERS: [&[u8]; 11] =
     [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
 
-/// The ends of file names that readers recognise. A compression may follow `.ko`. The version after `.so` is
-/// dropped.
+/// Ends of file names that readers recognise; `.ko` may be compressed, a version after `.so` is dropped.
 const ENDS: [&str; 22] = [
     ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
     ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
@@ -73,8 +71,7 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", &key.word("dir", folder)[..], b"/", &file(key, &name[1..]), gone].concat())
 }
 
-/// True for a file that is the same on every machine with the same distribution, and for a name that is not a
-/// file.
+/// True for a file that is the same on every machine of a distribution, and for names of no file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
     let is_of_release = || {
@@ -117,8 +114,7 @@ fn release(path: &[u8]) -> Option<Range<usize>> {
     Some(start..start + len)
 }
 
-/// True if a file with this path in the kernel's folder came with the kernel. `build` links to the builder's
-/// source tree.
+/// True if a file in the kernel's folder came with the kernel. `build` links to the source tree.
 fn is_of_kernel(path: &[u8]) -> bool {
     let files = [
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
@@ -177,8 +173,7 @@ fn is_of_pid(name: &[u8]) -> bool {
     })
 }
 
-/// Splits a file name into its stem, and the end by which readers recognise its kind. The version after `.so`
-/// is not part of the end.
+/// Splits a file name into its stem and the end that shows its kind, without the version after `.so`.
 fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     let text = str::from_utf8(name).unwrap_or_default();
     let is_version = |version: &str| {
@@ -337,8 +332,7 @@ pub(super) struct CommandLine {
 }
 
 impl CommandLine {
-    /// The pseudonym of the next word. Options, numbers and event names of perf record stay; from the program
-    /// on, every word gets one.
+    /// The pseudonym of the next word. Options, numbers and event names stay, up to the program.
     pub(super) fn word(&mut self, key: &Key, word: &[u8], is_event: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         self.words += 1;
         let new = |word: &[u8]| if is_word("arg", word) { word.to_vec() } else { key.word("arg", word) };

@@ -155,8 +155,7 @@ fn is_closed(origin: Origin, session: &Session) -> bool {
     session.place(origin) == session.place(Origin::Input { stream, offset: record })
 }
 
-/// Inserts an entry for each `wanted` id after the entry of its predecessor in `ids`, which has the order of
-/// the attrs; returns them.
+/// Inserts an entry for each `wanted` id after its predecessor's in `ids` (in attr order); returns them.
 fn add(
     found: &mut IndexFacts,
     ids: &[(u64, usize)],
@@ -202,8 +201,7 @@ impl Pass for ReindexIds {
         if input.form == Form::Pipe {
             kinds.insert(RecordType::HEADER_ATTR);
         }
-        // Later surveys may read the old indexes: the dropped ids belong to no event, and the added entries
-        // repeat facts in the records.
+        // Later surveys may read the old indexes: dropped ids have no event, added facts are in the records.
         Needs { surveys: vec![kinds, Kinds::OF_KERNEL], barrier: false, ..Needs::default() }
     }
 

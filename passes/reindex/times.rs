@@ -36,8 +36,7 @@ struct Start {
     add: bool,
 }
 
-/// Finds the times of the samples, while the recording is rewritten or, if the rewrite does not see all
-/// samples, in a second survey.
+/// Finds the times of the samples in the rewrite or, if that does not see all, in a second survey.
 struct Times {
     add: bool,
     /// The smallest and the largest time of a sample, ns.

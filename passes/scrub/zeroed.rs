@@ -1,5 +1,4 @@
-//! Zeroes the bytes of records, attrs and features in which perfx knows no field, because they may contain
-//! anything.
+//! Zeroes the bytes of records, attrs and features without a known field: they may contain anything.
 
 use std::borrow::Cow;
 

@@ -3,8 +3,7 @@
 use perfx_format::features::{EventDesc, write_event_desc};
 use perfx_format::{Endian, Event};
 
-/// The section with these events and their names. Attrs get the size of the largest, and at least `size`
-/// bytes.
+/// The section with these events and names. Attrs get the size of the largest, and at least `size` bytes.
 pub(crate) fn event_desc(
     events: &[Event],
     names: &[Vec<u8>],

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::{Endian, Event, Layouts, Record, add_to_sample_type, sample_type as st};
 
-/// True if the ids cannot distinguish events: perf uses IDENTIFIER wherever attrs disagree on the place of
-/// the id.
+/// True if ids cannot distinguish events: perf uses IDENTIFIER wherever attrs place the id differently.
 pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
     events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
 }
@@ -16,8 +15,7 @@ pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
     event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
 }
 
-/// Like [`identified`], for an event among the records of pipe data: returns its HEADER_ATTR, or `None` for
-/// any other record.
+/// Like [`identified`], for the event in a HEADER_ATTR of pipe data; `None` for any other record.
 pub(crate) fn identified_late(record: &Record<'_>) -> Option<Vec<u8>> {
     with_attr(record, |raw| add_to_sample_type(raw, st::IDENTIFIER, record.endian()))
 }

@@ -75,8 +75,7 @@ pub(crate) fn change_late_feature(
     }
 }
 
-/// True if perfx cannot decode the record: its kind has no name, or its feature has a number that is too
-/// large for a file.
+/// True if perfx cannot decode the record: its kind has no name, or its feature has an impossible number.
 pub(crate) fn is_unknown(record: &Record<'_>) -> bool {
     let is_too_large = |(number, section): (u64, &[u8])| number > u8::MAX.into() && !section.is_empty();
     record.kind().name().is_none() || feature_section(record).is_some_and(is_too_large)

@@ -127,8 +127,7 @@ impl IndexFacts {
         seen: &HashMap<u64, Seen>,
     ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
-        // A fact that one id of an event disproves is disproved for all ids of the event, because they were
-        // opened in the same way.
+        // A fact disproved by one id of an event is disproved for all of them, because all were opened alike.
         let mut alike: HashMap<usize, IdEntry> = HashMap::new();
         let one = IdEntry::default();
         for entry in self.indexes.iter().flat_map(|index| &index.entries) {

@@ -1,5 +1,4 @@
-//! Keeps the last sched_switch sample of each task that left its CPU, in bounded memory for any number of
-//! tasks.
+//! Keeps the last sched_switch sample of each task that left its CPU, in bounded memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,8 +33,7 @@ struct HeldSample {
 }
 
 impl SwitchedOut {
-    /// Keeps the sample of a task that leaves its CPU. Returns true if it replaces an earlier sample of the
-    /// task.
+    /// Keeps the sample of a task that leaves its CPU. Returns true if it replaces an earlier one.
     pub(crate) fn insert(&mut self, tid: u32, sample: &Record<'_>, layouts: &Layouts) -> bool {
         // Tid 0 is the idle task of every CPU.
         let Some(layout) = layouts.layout_of(sample).filter(|_| tid != 0) else { return false };

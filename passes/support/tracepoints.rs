@@ -18,8 +18,7 @@ const FIELDS: usize = 2;
 
 /// The purpose of an event's samples in a step, depending on the tracepoint.
 pub(crate) trait Role: Copy + 'static {
-    /// The role of the tracepoint with this name in system `sched`, and the fields that its format must
-    /// contain.
+    /// The role of the tracepoint with this name in system `sched`, and the fields that it needs.
     fn of(name: &[u8]) -> Option<(Self, &'static [&'static str])>;
 
     /// The bits of `attr.sample_type` that its event must have.

@@ -1,5 +1,4 @@
-//! Keeps the open calls of a thread, as perf does (tools/perf/util/thread-stack.c), and makes call chains
-//! from them.
+//! Keeps the open calls of a thread, as perf does (tools/perf/util/thread-stack.c), for call chains.
 //!
 //! perf keeps the frames that longjmp skips until an older one returns. Here they are popped: longjmp jumps
 //! to a return address of an earlier call, that of setjmp, whose depth is known. Frames ended by an exception
@@ -63,8 +62,7 @@ pub struct Calls {
     returns: HashMap<u64, u32, RandomState>,
     /// The number of open calls after a call had returned to an address.
     depths: HashMap<u64, usize, RandomState>,
-    /// For jumps, by their ends and targets: true if the target is in the middle of another function, `None`
-    /// if unknown. Shared by copies.
+    /// For jumps, by end and target: true if that is in the middle of another function. Shared by copies.
     jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
 

@@ -53,8 +53,7 @@ pub struct TraceUnit {
     pub is_virtual: bool,
 }
 
-/// Data that an AUX record reports in a buffer. The trace units were switched on for it, so it is decoded
-/// separately.
+/// Data reported by an AUX record, decoded separately: the trace units were switched on for it.
 #[derive(Debug)]
 pub struct Piece {
     /// The number of the buffer.

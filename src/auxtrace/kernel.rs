@@ -1,5 +1,4 @@
-//! The code of a kernel by the addresses at which it ran: from a copy of its memory, that memory itself, or
-//! its file.
+//! The code of a kernel by its addresses: from a copy of its memory, that memory itself, or its file.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -37,8 +37,7 @@ const HIDDEN: u32 = u32::MAX;
 /// Maximum size of [`Places`].
 const MOST_PLACES: usize = 1 << 16;
 
-/// The code that traces execute, the most important first; `visits` calls its argument with the addresses in
-/// the packets of a trace.
+/// The code that traces execute, the most important first; `visits` yields the addresses in packets.
 ///
 /// # Errors
 ///

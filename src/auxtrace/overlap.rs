@@ -7,8 +7,7 @@ use perfx_format::intel_pt::{Psb, psbs};
 /// AUX data is padded with zeros to a multiple of 8 bytes.
 const MOST_PADDING: usize = 7;
 
-/// The end of a snapshot, from its last sync point (PSB) on. Found once, however many snapshots are compared
-/// with it.
+/// The end of a snapshot from its last sync point (PSB) on, found once for all comparisons.
 #[derive(Debug)]
 pub(crate) struct Ending {
     psb: Psb,
@@ -26,11 +25,9 @@ impl Ending {
         Some(Ending { psb, tail, padding })
     }
 
-    /// The number of bytes at the beginning of `next` that were seen up to this end; `None` if data is lost
-    /// between.
+    /// The number of bytes at the beginning of `next` that were seen before; `None` if data is lost between.
     ///
-    /// If the PSB is not in `next`, it was overwritten with all data before it: nothing decodable was seen
-    /// before.
+    /// If the PSB is not in `next`, it was overwritten with all data before it: nothing decodable was seen.
     pub(crate) fn overlap(&self, next: &[u8]) -> Option<usize> {
         let same = psbs(next).find(|psb| psb.tsc == self.psb.tsc)?;
         let tail = &self.tail[..self.tail.len() - self.padding];

@@ -36,8 +36,7 @@ pub(crate) struct Sites {
 pub(crate) struct Site {
     pub(crate) start: u64,
     end: u64,
-    /// The code from `start` on, from each time on. It extends beyond the place, so that an instruction that
-    /// begins inside is whole.
+    /// The code from each time on, from `start` to past the end, so that instructions are whole.
     versions: Vec<(OrderKey, Vec<u8>)>,
 }
 

@@ -168,8 +168,7 @@ impl Running {
             let space = Some(Space(stays.of(host, cpu, &mut ran)));
             let guest = ran.guest_of(host.tid).map(|guest| Space(stays.of(guest, cpu, &mut ran)));
             let switches = switches.entry(cpu).or_default();
-            // If the switch to the thread that ran before is missing, as in a cut recording, its start is
-            // unknown.
+            // If the switch to the previous thread is missing, as in a cut recording, its start is unknown.
             if let (Some(from), Some(last)) = (from, switches.last_mut())
                 && last.space.is_some_and(|Space(last)| ran.tasks[last as usize].tid != from)
             {

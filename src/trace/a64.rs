@@ -8,8 +8,7 @@ use crate::kind::Kind;
 /// The size of an instruction, bytes.
 pub(crate) const SIZE: usize = 4;
 
-/// The bits of a branch that hold the distance to its target: `width` bits from bit `low` on, in
-/// instructions.
+/// The bits with the distance to a branch's target, in instructions: `width` bits from bit `low` on.
 #[derive(Clone, Copy)]
 struct Distance {
     low: u32,

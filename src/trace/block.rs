@@ -1,5 +1,4 @@
-//! Blocks: straight runs of instructions up to a branch, each decoded once and then found by number; and the
-//! cached paths through them.
+//! Blocks: straight runs of instructions up to a branch, each decoded once; and cached paths through them.
 
 use std::hash::BuildHasher as _;
 

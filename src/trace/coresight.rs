@@ -1,5 +1,4 @@
-//! Trace units of Arm processors: ETMv4 and ETE, whose data CoreSight collects. Source: Arm IHI 0064 and IHI
-//! 0029.
+//! Trace units of Arm processors (CoreSight): ETMv4 and ETE. Source: Arm IHI 0064 and IHI 0029.
 //!
 //! Only AArch64 is decoded: at T32 or A32 instructions, the flow is lost with
 //! [`Reason::InstructionSet`](crate::Reason::InstructionSet).

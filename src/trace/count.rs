@@ -189,8 +189,7 @@ enum State {
     None,
     /// It begins with the next block.
     Begins,
-    /// It was carried in from the previous unit: its first block in this unit, and its last instruction
-    /// before blocks were dropped.
+    /// It was carried in: its first block in this unit, and its last instruction before blocks were dropped.
     First(Option<Place>, Option<Place>),
     /// Its blocks were dropped.
     Kept(Going),

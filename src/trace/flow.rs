@@ -373,8 +373,7 @@ impl<I: Image> Flow<I> {
         self.take_path_of(key, sink)
     }
 
-    /// Like [`Flow::take_path`], up to an indirect branch, which goes to `ip`. True if that was executed,
-    /// too.
+    /// Like [`Flow::take_path`], up to an indirect branch, which goes to `ip`. True if that was executed.
     #[inline(always)]
     pub(crate) fn take_path_to<S: Sink>(&mut self, ip: u64, bits: u32, sink: &mut S) -> bool {
         if bits != self.bits {

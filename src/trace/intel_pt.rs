@@ -35,8 +35,7 @@ pub struct Config {
     pub compressed_returns: bool,
     /// True if branches are traced (RTIT_CTL.BranchEn). Otherwise there is no flow, only events.
     pub branches: bool,
-    /// A value of the whole time-stamp counter near the trace, used for the upper 8 bits that TSC packets
-    /// lack.
+    /// A time-stamp counter value near the trace, used for the upper 8 bits that TSC packets lack.
     pub near: u64,
     /// [`Sink::cycles`](crate::Sink::cycles) is called.
     pub counts_cycles: bool,

@@ -2,8 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter};
 
-/// The instructions of x86-64 code at `address`: the address of each, and its text in AT&T syntax. Other
-/// bytes are `(bad)`.
+/// The address of each instruction of x86-64 code at `address`, and its text in AT&T syntax, or `(bad)`.
 ///
 /// ```
 /// let lines: Vec<_> = perfx_trace::listing(&[0x48, 0x89, 0xe5, 0xeb, 0xfb], 0x1000).collect();

@@ -8,8 +8,7 @@
 
 use crate::step::{BlockId, PathId, Step};
 
-/// Maximum number of traced branches in a path. With 6, as in a short packet, counting the branches of long
-/// ones takes a quarter more time.
+/// Maximum of traced branches in a path. With 6, as in a short packet, counting takes a quarter more time.
 pub(crate) const MOST_BITS: u32 = 12;
 
 /// Maximum number of steps in a path.

@@ -29,8 +29,7 @@ pub trait Sink {
     /// Anything other than a step.
     fn event(&mut self, blocks: &Blocks, point: &Point, event: Event);
 
-    /// A packet set the time to `now`; the count of instructions that divides the time between two such
-    /// packets restarts.
+    /// A packet set the time to `now`; the count of instructions that subdivides the time restarts.
     #[inline(always)]
     fn time(&mut self, now: u64) {
         let _ = now;
@@ -96,8 +95,7 @@ pub enum Event {
     },
     /// Tracing ended. The step before it has the last instructions.
     End {
-        /// The branch that was executed last, such as a system call; or if `asynchronous`, the instruction
-        /// that would have been next.
+        /// The last branch, such as a system call; without a `block`, the instruction that was next.
         ip: u64,
         /// The branch's block, if a branch ended it.
         block: Option<BlockId>,
@@ -156,8 +154,7 @@ pub enum Event {
     Control {
         /// The current address, if the trace has it.
         ip: Option<u64>,
-        /// 1 interrupt or exception, 2 return from one, 3 and 4 system management, 7 and 8 entry and exit of
-        /// a guest.
+        /// 1 interrupt or exception, 2 return, 3, 4 system management, 7, 8 entry and exit of a guest.
         kind: u8,
         /// The number of the interrupt or exception.
         vector: u8,
@@ -171,8 +168,7 @@ pub enum Event {
     },
     /// The interrupt flag of the processor has changed.
     InterruptFlag {
-        /// The instruction that changed it; `None` if that is the next branch that needs a packet, or if
-        /// tracing begins.
+        /// The instruction that changed it; `None` for the next branch with a packet, or if tracing begins.
         ip: Option<u64>,
         /// True if interrupts are enabled now.
         on: bool,

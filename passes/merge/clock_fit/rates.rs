@@ -53,8 +53,7 @@ impl Cell {
 struct Rests {
     /// Start and end, ascending.
     rests: Vec<(i64, i64)>,
-    /// For each step of time, the first rest that ends in it or later: a binary search would take longer than
-    /// everything else.
+    /// For each step of time, the first rest that ends in it or later: a binary search would take too long.
     first: Vec<u32>,
     begin: i64,
     step: i64,
@@ -112,8 +111,7 @@ impl Schedule<'_> {
         Rests::new(if spans.is_empty() { Vec::new() } else { rests }, self.from, self.to)
     }
 
-    /// A time in the window, and the remaining small cells; `None` if there are too many, or the search takes
-    /// too long.
+    /// A time in the window, and the remaining small cells; `None` if these or the steps are too many.
     fn small_cells(
         &self,
         window: &[Event],

@@ -102,8 +102,7 @@ struct UnitReader<'a, I, S> {
     switches: &'a [Switch],
     speculation: Speculation,
     pending: Option<Pending>,
-    /// Why the flow is unknown: true after a fault, so that decoding resumes at the next address; false if
-    /// tracing is off.
+    /// Why the flow is unknown: true after a fault, up to the next address; false if tracing is off.
     is_lost: bool,
     /// False if the processor executes T32 or A32 instructions.
     is_a64: bool,

@@ -19,8 +19,7 @@ const NOTHING: u8 = 0;
 
 /// The bytes of each trace unit, by its id, in the order in which the ids first appear.
 ///
-/// An id applies until the next one, across frames. Bytes before the first id, bytes of id 0 and an
-/// incomplete frame are dropped.
+/// An id applies until the next one, across frames. Bytes without id or of id 0, and cut frames, are dropped.
 pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
     deformat_by(frames, |bytes: &mut Vec<u8>, _, byte| bytes.push(byte))
 }

@@ -110,8 +110,7 @@ impl Address {
     }
 }
 
-/// The space after a context, if that names one: `before` is the space before the context, and the switches
-/// give the thread by time.
+/// The space named by a context, if any; `before` is the previous one, switches give threads by time.
 pub(super) fn space(
     config: &Config,
     context: Option<Context>,

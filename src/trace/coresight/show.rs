@@ -1,5 +1,4 @@
-//! Lists the packets of a trace unit, each with its offset and a description in the words of OpenCSD, Arm's
-//! decoder.
+//! Lists the packets of a trace unit, with offset and description in the words of OpenCSD, Arm's decoder.
 
 use std::fmt;
 

@@ -14,8 +14,7 @@ pub(super) enum Element {
     Address(Address),
     Context(Context),
     Source(Address),
-    /// An exception before the instruction at the address. `is_target`: the preceding branch went to this
-    /// address.
+    /// An exception before the instruction at the address; `is_target`: the preceding branch went there.
     Exception {
         at: Address,
         is_target: bool,

@@ -8,8 +8,7 @@ use crate::visit::{self, Position, PositionReader, Visit};
 
 /// The addresses of AArch64 code in the packets of a trace, from its first A-Sync packet on.
 ///
-/// Targets of direct branches are missing, because no code is walked; all speculative elements are assumed to
-/// be executed.
+/// Targets of direct branches are missing, as no code is walked; speculative elements are assumed executed.
 pub fn visits<'a>(trace: &'a Trace<'_>, config: &'a Config) -> impl Iterator<Item = Visit> + use<'a> {
     let start = find_sync(trace, 0).unwrap_or(trace.len());
     let packets = Packets::new(trace, config, start);

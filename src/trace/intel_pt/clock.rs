@@ -1,5 +1,4 @@
-//! The time at each packet: the time-stamp counter (TSC), advanced by the crystal clock (CTC) and by core
-//! cycles.
+//! The time at each packet: the time-stamp counter (TSC), advanced by crystal clock (CTC) and core cycles.
 //!
 //! | packet | contains |
 //! |---|---|
@@ -17,8 +16,7 @@
 use super::Config;
 use super::packet::{Packet, Packets};
 
-/// A TSC packet may be older than the MTC and CYC packets before it by less than this. Time does not go back
-/// for it.
+/// A TSC packet may be less than this older than the MTC and CYC packets before it. Time does not go back.
 const SLIP: u64 = 0x1_0000;
 
 /// If a cycle takes this many times longer by two MTC packets than by the ratio, the core slept in between.

@@ -117,8 +117,7 @@ struct UnitReader<'a, I, S> {
     config: &'a Config,
     sink: &'a mut S,
     past: Past,
-    /// Why the flow is unknown: true after a fault, so that decoding resumes at the next address; false if
-    /// tracing is off.
+    /// Why the flow is unknown: true after a fault, up to the next address; false if tracing is off.
     is_lost: bool,
     /// Pending branches after an indirect one whose TIP packet comes later: the `count` lowest bits.
     bits: u64,
@@ -530,8 +529,7 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (true, 0, None);
     }
 
-    /// Updates the guest state for `ip`, where tracing begins or a sync point is. False if the guest is not
-    /// decoded.
+    /// Updates the guest state at `ip`, a start or sync point. False if the guest is not decoded.
     fn is_decoded(&mut self, ip: u64) -> bool {
         let was_in_guest = std::mem::replace(&mut self.is_in_guest, self.past.schedule.is_in_guest);
         if !self.past.schedule.is_hidden() {
@@ -799,8 +797,7 @@ impl Bound {
         words || transaction.is_some() || *stop || *sampled || control.is_some() || flag.is_some()
     }
 
-    /// The interrupt that a FUP packet at `ip` may begin, if these events do not explain it; `control` came
-    /// with it.
+    /// The interrupt that a FUP at `ip` may begin, if these events do not explain it; `control` came with it.
     fn interrupted(&self, ip: u64, control: Option<Control>) -> Option<Interrupted> {
         let aborts = self.transaction.is_some_and(|transaction| transaction.aborted);
         let is_unsure = self.control.is_some_and(Control::may_be_interrupt);

@@ -15,8 +15,7 @@ pub struct Errata {
     pub skd007: bool,
     /// A VM entry that switches tracing off has a FUP before TIP.PGD.
     pub skd022: bool,
-    /// TMA packets of guests with an offset of the time-stamp counter are wrong, and followed by another
-    /// byte.
+    /// TMA packets of guests with a time-stamp counter offset are wrong, and followed by another byte.
     pub skz84: bool,
 }
 

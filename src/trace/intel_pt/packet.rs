@@ -315,8 +315,7 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// True for packets that do not end a block of items, as in perf. The first bytes distinguish PAD and MNT
-/// from VMCS and unknown modes.
+/// True for packets within a block of items, as in perf. `window` distinguishes PAD and MNT from others.
 fn belongs_to_block(packet: &Packet, window: &[u8; LONGEST]) -> bool {
     match packet {
         Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Fup(_) => true,

@@ -12,8 +12,7 @@ pub(super) struct Schedule {
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
-    /// True if the last address is in user code; and the same of the address in the current PSB+, which may
-    /// precede its times.
+    /// True if the last address is in user code; and that of the current PSB+, which may precede its times.
     is_in_user: bool,
     is_psb_in_user: Option<bool>,
     /// A guest runs; and one runs from the next address on.
@@ -44,8 +43,7 @@ impl Schedule {
         }
     }
 
-    /// The current address space. A guest whose space is unknown has that of the host: no code is decoded
-    /// there.
+    /// The current address space; the host's for a guest whose space is unknown: no code is decoded there.
     #[inline(always)]
     pub(super) fn space(&self) -> Option<Space> {
         if self.is_in_guest { self.guest.or(self.host) } else { self.host }

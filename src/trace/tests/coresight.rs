@@ -1,5 +1,4 @@
-//! The CoreSight recordings in tests/data/trace are decoded to exactly the executed code, however the trace
-//! is cut.
+//! The CoreSight recordings in tests/data/trace decode to exactly the executed code, however they are cut.
 
 use std::collections::BTreeMap;
 use std::fs;
