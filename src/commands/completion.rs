@@ -29,7 +29,8 @@ impl Completion {
         generate(self.shell, &mut command_line, "perfx", &mut script);
         let mut script = String::from_utf8(script).context("the script is not text")?;
         if self.shell == Shell::Fish {
-            // fish's argparse refuses a short option that is neither a letter nor a digit, and then completes nothing.
+            // fish's argparse refuses a short option other than a letter or digit, and then completes
+            // nothing.
             script = script.replacen(" @/threads= ", " threads= ", 1);
         }
         stdout().write_all(script.as_bytes())?;

@@ -39,7 +39,7 @@ pub(crate) struct Decompress {
     more: MoreArgs,
 }
 
-/// Adds a hint: a file of a chain may be unreadable because another file of the chain is missing.
+/// Adds a hint: a missing file of a chain can make another one unreadable.
 pub(crate) fn broken_chain(error: anyhow::Error, name: &str, after: Option<&PathBuf>) -> anyhow::Error {
     match after {
         Some(after) => {
@@ -116,14 +116,14 @@ impl Decompress {
             report.say(Level::Info, format!("{would} {}: {}", target.display(), size(outcome.written)));
             reports.push(report);
         }
-        // The last one first: a file can be read as long as all files before it are still compressed.
+        // The last one first: a file can be read only while all files before it are still compressed.
         for (temporary, place) in made.into_iter().rev() {
             place.commit(temporary)?;
         }
         for (target, report) in targets.iter().zip(&mut reports) {
             self.write.make_index(target, report);
         }
-        // The reports say what was written, so they are printed last.
+        // The reports name the written files, so they are printed last.
         Ok(reports.iter().map(|report| self.write.verbosity.print(report)).max().unwrap_or(0))
     }
 

@@ -66,13 +66,12 @@ Exit codes:
   3  different, or damaged; with --profile, something was lost or is suspect
   4  with --profile: changed";
 
-/// The exit code if a profile changed.
+/// The exit code of a changed profile.
 const CHANGED: u8 = 4;
 
-/// The exit code if something was lost or is suspect.
+/// The exit code of a lossy or suspect comparison.
 const SUSPECT: u8 = 3;
 
-/// What is printed as JSON.
 pub(crate) type Output<'f> = Document<3, Printed<'f>>;
 
 /// # perfx diff --format json

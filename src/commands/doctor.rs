@@ -1,4 +1,4 @@
-//! `perfx doctor` reports what is wrong with recordings, where, and which perf is affected.
+//! `perfx doctor` reports the faults of recordings, their places, and the affected versions of perf.
 
 mod code;
 
@@ -79,7 +79,6 @@ pub(crate) struct Doctor {
     threads: ThreadArgs,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output = Document<2, Printed>;
 
 /// # The output of perfx doctor --format json, or a line of --format ndjson
@@ -229,7 +228,6 @@ impl Doctor {
         })
     }
 
-    /// Lists the codes.
     fn list(&self) -> Result<u8> {
         let mut codes = self.format.printer();
         for code in CODES {
@@ -243,8 +241,8 @@ impl Doctor {
         Ok(0)
     }
 
-    /// Reads each input, and passes the result to `say`. One that can't be read is reported, and does not stop the
-    /// check of the others; returns true if there was one.
+    /// Reads each input, and passes the result to `say`. An unreadable input is reported, and the others are
+    /// still checked; returns true if there was one.
     fn each<T>(
         &self,
         read: impl Fn(&Source) -> Result<T>,
@@ -263,7 +261,7 @@ impl Doctor {
         Ok(failed)
     }
 
-    /// Lists what a reader refuses or misreads.
+    /// Lists the contents that a reader refuses or misreads.
     fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
         let (mut refuses, mut files) = (false, self.format.printer());
         let read = |source: &Source| {
@@ -288,7 +286,7 @@ impl Doctor {
         })
     }
 
-    /// The diagnosis of a recording, and the code that its traces lack.
+    /// The diagnosis of a recording, and the missing code of its traces.
     fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Vec<MissingCode>)> {
         match source.open() {
             Ok(recording) => {
@@ -364,7 +362,7 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-/// The code that traces lack.
+/// The missing code of traces.
 fn missing_text(code: &[MissingCode]) -> String {
     if code.is_empty() {
         return String::new();
@@ -373,7 +371,7 @@ fn missing_text(code: &[MissingCode]) -> String {
     code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 
-/// How perf reacts, if that is worth mentioning, and the command that repairs it: one line, or nothing.
+/// How perf reacts, if it is worth mentioning, and the command that repairs it: one line, or nothing.
 fn consequences(code: &Code) -> String {
     let mut said = Vec::new();
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {

@@ -44,7 +44,6 @@ pub(crate) struct Du {
     read: ReadArgs,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output<'u> = Document<2, Printed<'u>>;
 
 /// # perfx du --format json
@@ -90,12 +89,12 @@ pub(crate) struct ByteTable {
     rows: Vec<ByteRow>,
 }
 
-/// A row of it; only a name says how many rows are left out.
+/// A row; one with only a name counts the rows that are left out.
 #[derive(Serialize)]
 struct ByteRow {
     name: String,
     bytes: Option<u64>,
-    /// What they are a part of.
+    /// The total to which `bytes` belongs.
     of: Option<u64>,
     records: Option<u64>,
 }
@@ -111,7 +110,7 @@ impl ByteRow {
     }
 }
 
-/// The tables, without the many rows that no person reads.
+/// The tables, without the many small rows.
 pub(crate) fn tables(usage: &Usage) -> Vec<ByteTable> {
     let total = usage.bytes;
     let mut rows: Vec<_> =

@@ -68,7 +68,6 @@ pub(crate) struct Dump {
     read: ReadArgs,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output<'r> = Document<SCHEMA, Printed<'r>>;
 
 /// Version of the JSON forms; it increases whenever a reader of the old form would misread the new one.
@@ -192,7 +191,6 @@ impl<W: Write> Shown<W> {
         }
     }
 
-    /// Writes a part of the JSON document.
     fn member(&mut self, member: usize, part: &impl Serialize) -> io::Result<()> {
         self.advance(member)?;
         let Some((_, begun)) = &mut self.member else { return Ok(()) };
@@ -202,7 +200,7 @@ impl<W: Write> Shown<W> {
         self.line(part, b"")
     }
 
-    /// Writes JSON in one line, and what ends it.
+    /// Writes JSON in one line, followed by `end`.
     fn line(&mut self, value: &impl Serialize, end: &[u8]) -> io::Result<()> {
         let mut line = Vec::new();
         push_json(&mut line, value, false)?;
@@ -226,7 +224,7 @@ impl<W: Write> Shown<W> {
         self.out.write_all(text)
     }
 
-    /// Ends members, and writes empty ones, until this one is open.
+    /// Ends members, and writes empty ones, up to this one.
     fn advance(&mut self, to: usize) -> io::Result<()> {
         let mut at = match self.member {
             Some((at, _)) => at + 1,
@@ -320,8 +318,8 @@ impl Dump {
         }
         report.say_faults(recording, Purpose::UseRecords);
         let pipe = recording.form == Form::Pipe;
-        // Other threads would read on while the first ones show what there is: when `head` closes the output,
-        // they may wait for the next records of `perf record -o -`.
+        // Other threads would read ahead: when `head` closes the output, they may still wait for the next
+        // records of `perf record -o -`.
         let live = !recording.is_rereadable();
         let threads = if live { 1 } else { self.read.threads.count(recording) };
         if live {
@@ -343,13 +341,13 @@ impl Dump {
                     report.say(Level::Warning, error.to_string());
                 }
                 if live {
-                    // What has been recorded is shown while more is recorded.
+                    // Recorded data is shown while more is recorded.
                     out.out.flush()?;
                 }
                 Ok(())
             },
         );
-        // The error explains why there is something else in the place of records.
+        // The error explains the bytes that are not records.
         recording.check_whole()?;
         Ok(shown?)
     }
@@ -433,17 +431,16 @@ impl Dump {
     }
 }
 
-/// How records are shown.
 struct Records {
-    /// The kinds that are shown, and those that share a bit of the set with them.
+    /// The kinds that are shown, with those that share a bit of the set.
     wanted: Kinds,
     /// The kinds that are shown; all if it is empty.
     only: Vec<RecordType>,
-    /// The kinds behind which a page ends, because packets may follow.
+    /// The kinds after which a page ends, because packets may follow.
     listed: Kinds,
     raw: bool,
     format: Format,
-    /// Memory of pages that have been written: the kernel would have to clear new memory for each.
+    /// Buffers of written pages for reuse: the kernel would have to clear new memory for each.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -463,11 +460,11 @@ impl Default for Page {
     }
 }
 
-/// A page ends after so many bytes, so that memory does not depend on how much longer records are as text.
+/// A page ends after this many bytes, so that memory does not depend on the length of records as text.
 const PAGE: usize = 16 << 20;
 
 impl Records {
-    /// Writes a batch of which the first page is already there.
+    /// Writes a batch, beginning with a page that is already there.
     fn write(
         &self,
         batch: &Batch,
@@ -493,7 +490,6 @@ impl Records {
         }
     }
 
-    /// The text of a batch from this position on.
     fn page(&self, batch: &Batch, from: usize) -> Page {
         let mut text = self.spare.lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default();
         let mut walker = batch.walk();

@@ -1,5 +1,4 @@
-//! `perfx index` writes an index beside a recording, with which a part of the recording is found without reading the
-//! rest.
+//! `perfx index` writes an index beside a recording, by which parts of it are found without reading the rest.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -43,7 +42,7 @@ impl Index {
             match self.index(&source, &mut report) {
                 Ok(()) => {}
                 Err(error) if error.is::<Usage>() => return Err(error),
-                // The others get theirs.
+                // The other recordings are still indexed.
                 Err(error) => {
                     tell_failure(&error);
                     failed = true;

@@ -164,7 +164,7 @@ struct IdleArgs {
 }
 
 impl IdleArgs {
-    /// Reports each given option as having no effect. Without a guest there is nothing to look for below --guestmount.
+    /// Reports each given option as having no effect. Without a guest, --guestmount has none.
     fn report(&self, guestmount: bool, vmlinux: bool, report: &mut Report) {
         let options = [
             ("--guestmount without --guest-data", guestmount),
@@ -184,7 +184,6 @@ impl Inject {
         self.write.each(&self.more, |write| Inject { write: write.clone(), ..self.clone() }.inject())
     }
 
-    /// Injects into one recording.
     fn inject(mut self) -> Result<u8> {
         self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
@@ -192,7 +191,7 @@ impl Inject {
         self.idle.report(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let source = self.write.source()?;
-        // Without a second run, room is made for the stacks that can't be unwound, as if there were any.
+        // Without a second run, space is reserved for stacks that can't be unwound.
         let runs_again = self.convert_callchain && self.write.can_run_again("inject", &source)?;
         let kept = match () {
             () if self.drop_unresolved || self.like_perf => Kept::Nothing { must_resolve: false },
@@ -246,7 +245,7 @@ impl Inject {
         }
     }
 
-    /// The passes that the options ask for, in the order in which they run.
+    /// The passes for the given options, in the order in which they run.
     fn passes(&self, ids: &IdOptions, kept: Kept) -> Result<Vec<Box<dyn Pass>>> {
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         let window = FilterOptions::from(self.window.clone());
@@ -256,7 +255,7 @@ impl Inject {
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }
-        // The images hold the code that traces go through.
+        // Traces go through the code in the images.
         if self.jit && self.itrace.is_some() {
             passes.push(self.jit_pass(ids)?);
         }
@@ -281,8 +280,7 @@ impl Inject {
         if self.convert_callchain {
             passes.push(Box::new(ConvertCallchain::new(kept, ids.clone())));
         }
-        // This runs before unused mappings are dropped, because a build-id record may be inserted before an
-        // unused mapping.
+        // Before unused mappings are dropped, because a build-id record may be inserted before one.
         if self.build_ids || self.buildid_all {
             passes.push(self.build_ids_pass(false, ids));
         }
@@ -330,7 +328,6 @@ impl Inject {
         }
     }
 
-    /// The folder for images.
     fn images(&self) -> PathBuf {
         if let Some(folder) = &self.jit_output {
             return folder.clone();

@@ -134,7 +134,7 @@ impl Join {
         Ok(inputs)
     }
 
-    /// Refuses an input given twice, which would be in the output twice, and an output that is also an input.
+    /// Refuses an input given twice, which would be duplicated, and an output that is also an input.
     fn refuse(&self, path: &PathBuf, inputs: &[Input]) -> Result<()> {
         let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
         let same =
@@ -146,9 +146,8 @@ impl Join {
         Ok(())
     }
 
-    /// Opens the files of `perf record -z --switch-output`. Only the first can be read alone: the others are
-    /// decompressed in order into temporary files, and so is the first, for the state that the next one
-    /// needs.
+    /// Opens the files of `perf record -z --switch-output`. Only the first can be read alone; all are
+    /// decompressed in order into temporary files, as each needs the state of the one before.
     fn open_chains(&self, mut inputs: Vec<Input>) -> Result<Vec<Input>> {
         let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
         let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;

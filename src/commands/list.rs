@@ -1,5 +1,5 @@
-//! `perfx list` lists what a recording names: events, DSOs, build-ids, processes, threads, cgroups, namespaces or
-//! mappings, and ranks its functions and call stacks.
+//! `perfx list` lists the events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings of a
+//! recording, and ranks its functions and call stacks.
 
 mod functions;
 
@@ -80,7 +80,6 @@ enum What {
     Mappings,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output = Document<3, Listing>;
 
 pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};

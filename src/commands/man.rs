@@ -51,8 +51,7 @@ fn with_usage(command: &clap::Command) -> clap::Command {
     command.override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
 }
 
-/// Keeps the line breaks of examples and tables, which begin with spaces; roff would fill them into
-/// paragraphs.
+/// Keeps the line breaks of examples and tables, which begin with spaces; roff would refill them.
 fn line_by_line(page: &str) -> String {
     let mut text = String::new();
     let mut inside = false;

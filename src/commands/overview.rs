@@ -1,4 +1,4 @@
-//! `perfx overview`, or `perfx` with only a recording, shows on one screen what a person wants to know first.
+//! `perfx overview`, or `perfx` with only a recording, summarizes the recording on one screen.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Overview {
     stacks: StackArgs,
 }
 
-/// What was recorded, from the lines of `perfx info`.
+/// The lines of `perfx info` to show.
 const FACTS: [(&str, &[&str]); 4] = [
     ("command", &["command"]),
     ("machine", &["architecture", "kernel", "CPUs"]),
@@ -44,7 +44,6 @@ const FACTS: [(&str, &[&str]); 4] = [
     ("duration", &["duration"]),
 ];
 
-/// The number of functions.
 const FUNCTIONS: usize = 10;
 
 impl Overview {
@@ -52,10 +51,10 @@ impl Overview {
         let ids = self.stacks.ids()?;
         let source = Source::of(&self.input);
         let mut report = Report::default();
-        // All figures are those of the chosen samples.
+        // All figures are of the selected samples.
         let mut recording = self.stacks.applied(source.open_indexed()?, &mut report)?;
         let facts = headings(&mut recording);
-        // What is said here is said again when the stacks are read.
+        // These reports are repeated when the stacks are read.
         let threads = self.stacks.threads.count(&recording);
         let counts = stats(&mut recording, threads, &mut Report::default())?;
         let grouping = Grouping { own_address: true, ..Grouping::default() };

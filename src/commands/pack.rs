@@ -124,24 +124,21 @@ pub(crate) struct Missing {
     pub(crate) why: String,
 }
 
-/// A file to put into the archive.
 struct Entry {
     path: String,
     bytes: Bytes,
 }
 
-/// The content of an entry.
 enum Bytes {
-    /// Of a file that is open already.
+    /// A file that is already open.
     Open(Arc<File>),
-    /// Of a file at a path.
+    /// A file at a path.
     At(PathBuf),
     /// These bytes.
     Here(perfx_format::Bytes),
 }
 
 impl Pack {
-    /// The files that name the functions of this recording.
     fn files(&self, recording: Recording, ids: &IdOptions, report: &mut Report) -> Result<SymbolFiles> {
         let threads = self.threads.count(&recording);
         let mut recording = with_chains(recording, ids, threads, report)?;
@@ -234,10 +231,10 @@ impl Pack {
     }
 }
 
-/// The recording with the build-ids of all that its samples hit, in a temporary file.
+/// The recording with the build-ids of all DSOs that its samples hit, in a temporary file.
 fn with_build_ids(recording: Recording, ids: &IdOptions, threads: usize) -> Result<Recording> {
     let is_pipe = recording.form == Form::Pipe;
-    // The records of a file stay as they are.
+    // The records of a file stay unchanged.
     let options = BuildIdsOptions { feature_only: !is_pipe, ids: ids.clone(), ..BuildIdsOptions::default() };
     let passes: Vec<Box<dyn Pass>> = vec![Box::new(BuildIds::new(options))];
     let job = Job { recording, passes, threads, temp_files: temp_files() };
@@ -257,7 +254,6 @@ fn recorded_files(source: &Source, recording: &Recording) -> Result<Vec<Entry>> 
     Ok(vec![Entry { path: RECORDING.to_owned(), bytes: Bytes::Open(file) }])
 }
 
-/// Adds the files of a folder, in order of their names.
 fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()> {
     let name = || folder.display().to_string();
     let inside = fs::read_dir(folder).with_context(name)?.collect::<io::Result<Vec<_>>>();
@@ -279,7 +275,7 @@ fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()>
     Ok(())
 }
 
-/// Adds the files that were found; returns the links of the build-id cache, each with its target.
+/// Adds the found files; returns the links of the build-id cache, each with its target.
 fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, String> {
     let mut links = BTreeMap::new();
     let folders = found.folders(&[RECORDING, MANIFEST, LINKS]);
@@ -310,10 +306,9 @@ impl Bytes {
         })
     }
 
-    /// The bytes from the first one on.
     fn reader(&self) -> Result<Box<dyn Read + '_>> {
         Ok(match self {
-            // Without moving its position, which standard input shares with other programs.
+            // The position stays unchanged, because standard input shares it with other programs.
             Bytes::Open(file) => Box::new(ReadAt::new(file, 0)),
             Bytes::At(place) => {
                 Box::new(build_id::open(place).with_context(|| place.display().to_string())?.0)
@@ -323,7 +318,6 @@ impl Bytes {
     }
 }
 
-/// Hashes what is read.
 pub(crate) struct Hashed<R> {
     inner: R,
     hash: Sha256,
@@ -334,7 +328,7 @@ impl<R> Hashed<R> {
         Hashed { inner, hash: Sha256::new() }
     }
 
-    /// The hash of all that was read, as sha256sum prints it.
+    /// The hash of everything read, in the form of sha256sum.
     pub(crate) fn sha256(self) -> String {
         hex(&self.hash.finalize())
     }
@@ -348,7 +342,7 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-/// Writes the archive, and returns its manifest. Nothing of this machine but the contents of the files is in it: no
+/// Writes the archive, and returns its manifest. From this machine it has only the contents of files: no
 /// times, owners or modes.
 fn write(
     out: &mut dyn Write,
@@ -383,12 +377,10 @@ fn write(
     Ok(manifest)
 }
 
-/// The number of files, and their size.
 pub(crate) fn about(files: &[PackedFile]) -> String {
     let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
     format!("{} of {}", counted(files.len() as u64, "file", "files"), size(bytes))
 }
 
-/// The level of `zstd`: that of `perfx compress`. Higher ones take several times as long for programs that are a tenth
-/// smaller.
+/// The level of zstd, as in `perfx compress`. Higher levels take several times as long, to save a tenth.
 const LEVEL: i32 = 3;

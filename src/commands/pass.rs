@@ -1,4 +1,4 @@
-//! Generates the commands that run a single pass from the registry, so that a new pass brings its own.
+//! Generates the commands of single passes from the registry, so that a new pass has one automatically.
 
 use anyhow::Result;
 use clap::{ArgGroup, ArgMatches, Args as _, Command, FromArgMatches as _};
@@ -7,12 +7,11 @@ use perfx_passes::{PassCommand, PassSpec};
 use crate::args::usage;
 use crate::io::output::{MoreArgs, WriteArgs};
 
-/// The command line of a pass's command.
 pub(crate) fn command(spec: &PassSpec, PassCommand { one_of, .. }: PassCommand) -> Command {
     let command = spec.augment(Command::new(spec.name));
     let (about, help) = (command.get_about().cloned(), command.get_long_about().cloned());
     let command = MoreArgs::augment_args(WriteArgs::augment_args(command));
-    // Without any of them, the pass has nothing to do.
+    // Without any of these, the pass has no effect.
     let command = match one_of {
         [] => command,
         _ => command.group(ArgGroup::new("what").args(one_of).required(true).multiple(true)),
@@ -22,7 +21,7 @@ pub(crate) fn command(spec: &PassSpec, PassCommand { one_of, .. }: PassCommand) 
 
 /// Runs the pass with the options and input of the command line.
 pub(crate) fn run(spec: &PassSpec, matches: &ArgMatches) -> Result<u8> {
-    // Wrong options are reported before anything is read.
+    // Invalid options are reported before anything is read.
     spec.make(matches).map_err(usage)?;
     let more = MoreArgs::from_arg_matches(matches)?;
     WriteArgs::from_arg_matches(matches)?

@@ -1,4 +1,4 @@
-//! `perfx passes` lists the passes for `perfx run -p`, with what each one does and needs.
+//! `perfx passes` lists the passes for `perfx run -p`, with their effects and needs.
 
 use std::io::Cursor;
 use std::slice;
@@ -33,7 +33,6 @@ pub(crate) struct Passes {
     format: FormatArgs,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output = Document<2, Printed>;
 
 /// # perfx passes
@@ -127,7 +126,7 @@ fn kinds_text(kinds: Kinds) -> String {
     if kinds == Kinds::ALL { "every record".to_owned() } else { kinds.names().join(", ") }
 }
 
-/// For each option of a pass its name, the name of its value if it has one, and what it does.
+/// The name of each option of a pass, the name of its value, if any, and its description.
 fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
     let options: Vec<clap::Arg> = entry.options().get_arguments().cloned().collect();
     options.into_iter().filter_map(|option| {

@@ -73,7 +73,7 @@ impl Recover {
     }
 }
 
-/// A record's kind is a number that no perf has, so its header is damaged.
+/// True if a record's kind is a number that no perf uses, so its header is damaged.
 fn has_impossible_kinds(batch: &Batch) -> bool {
     let unnamed = Kinds::of(&[RecordType(u32::MAX)]);
     let mut walker = batch.walk();
@@ -85,7 +85,7 @@ fn has_impossible_kinds(batch: &Batch) -> bool {
     false
 }
 
-/// True if every record whose contents a file has in its header can be read.
+/// True if all records that a file has in its header can be read.
 fn has_readable_headers(batch: &Batch) -> bool {
     let headers = Kinds::HEADER;
     let mut walker = batch.walk();

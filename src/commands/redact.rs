@@ -1,4 +1,4 @@
-//! `perfx redact` removes what tells of the user and the machine, and checks what a recording still tells.
+//! `perfx redact` removes data about the user and the machine, and reports what remains.
 
 use std::mem::take;
 

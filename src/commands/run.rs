@@ -61,7 +61,6 @@ impl Run {
     }
 }
 
-/// What `--explain` prints as JSON.
 pub(crate) type Output = Document<2, Printed>;
 
 /// # perfx run --explain

@@ -30,8 +30,7 @@ impl Sort {
         let source = self.write.source()?;
         let mut recording = source.open()?;
         if recording.is_compressed() {
-            // The pass needs decompressed records and leaves them so; therefore the check for sorted input
-            // comes first.
+            // The pass decompresses records; sorted input is copied unchanged, so the order is checked first.
             recording = recording.spooled(&temp_files())?;
             let threads = self.write.threads.count(&recording);
             if in_time_order(&mut recording, threads).is_ok_and(|sorted| sorted) {

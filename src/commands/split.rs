@@ -117,11 +117,11 @@ impl Split {
             );
         }
         match folder(&prefix) {
-            // It is made if it is missing.
+            // It is created if missing.
             folder if self.names_folder() => drop(writable_above(folder)?),
             folder => check_writable(folder).with_context(|| folder.display().to_string())?,
         }
-        // The third time, each part reads its batches.
+        // In the third reading, each part reads its batches.
         recording.progress().expect(3);
         let (records, bytes) = parts.read;
         report.read = Read { name: Some(recording.name.clone()), records: Some(records), bytes };
@@ -130,7 +130,6 @@ impl Split {
         Ok(self.verbosity.print(&report))
     }
 
-    /// Writes the parts.
     fn write(
         &self,
         recording: Recording,
@@ -151,8 +150,7 @@ impl Split {
         };
         let extras = recording.extras.clone();
         let mut lines = Report::default();
-        // If there are many parts, each thread writes one part at a time, so that no thread waits for
-        // another.
+        // If there are many parts, each thread writes one at a time, so that no thread waits.
         let side_by_side = called.len() >= 2 * threads;
         let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
@@ -177,7 +175,7 @@ impl Split {
             let wrote = if self.dry_run { "would write" } else { "wrote" };
             lines.say(Level::Info, format!("{wrote} {name}: {}, {}", about(part), size(outcome.written)));
             for (level, line) in outcome.report.lines {
-                // A problem of the input is reported once, not for every part.
+                // A fault of the input is reported once, not for every part.
                 let line = (level, line);
                 if level <= Level::Warning && !report.lines.contains(&line) {
                     report.lines.push(line);
@@ -208,7 +206,6 @@ impl Split {
         Ok(report)
     }
 
-    /// True if `-o` names a folder: `-o FOLDER/`.
     fn names_folder(&self) -> bool {
         self.output.as_ref().is_some_and(|output| output.as_os_str().as_bytes().ends_with(b"/"))
     }
@@ -223,7 +220,6 @@ impl Split {
         SplitBy::parse(name, value).map_err(usage)
     }
 
-    /// The common start of all names.
     fn prefix(&self) -> Result<PathBuf> {
         let input = match Source::of(&self.input) {
             Source::Path(path) => path,
@@ -248,9 +244,9 @@ impl Split {
 /// Recordings next to the parts with similar names.
 #[derive(Default)]
 struct Older {
-    /// Those that can only come from an older split with more parts.
+    /// Files that can only come from an older split with more parts.
     parts: Vec<PathBuf>,
-    /// Those that may come from an older split or be something else.
+    /// Files that may come from an older split or be something else.
     unrelated: Vec<PathBuf>,
 }
 
@@ -260,8 +256,7 @@ impl Older {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
         if !matches!(by, SplitBy::Pid | SplitBy::Event | SplitBy::Property(_)) {
-            // Parts are numbered without gaps, so files after a gap or after a different recording are not
-            // parts.
+            // Parts are numbered without gaps: after a gap or a different recording, there are no more.
             let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
             older.parts.extend(rest);
         }
@@ -285,8 +280,7 @@ impl Older {
     }
 }
 
-/// True if the file may be a part of `whole`: it has the same command and machine, and no event that `whole`
-/// lacks.
+/// True if the file may be a part of `whole`: it has the same command and machine, and no other events.
 fn is_part(path: &Path, whole: &Recording) -> bool {
     let Ok(part) = Recording::open(path) else { return false };
     let same = |feature| part.features.get(&feature) == whole.features.get(&feature);
@@ -297,7 +291,7 @@ fn is_part(path: &Path, whole: &Recording) -> bool {
 /// A second reader of the recording, and the pass that makes a part from it.
 type Again = (Option<Recording>, Box<dyn Pass>);
 
-/// Decompresses and spools the recording if necessary: otherwise each part would expand all of it again.
+/// Decompresses and spools the recording if necessary; otherwise each part would expand all of it.
 fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result<Recording> {
     let recording = recording.spooled(&temp_files())?;
     if !recording.is_compressed() {
@@ -313,7 +307,7 @@ fn expanded(recording: Recording, threads: usize, report: &mut Report) -> Result
     Ok(expanded)
 }
 
-/// `out.data` and `out` mean the same prefix.
+/// Removes `.data`: `out.data` and `out` are the same prefix.
 fn without_data(path: &Path) -> PathBuf {
     if path.extension().is_some_and(|extension| extension == "data") {
         path.with_extension("")

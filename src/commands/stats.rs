@@ -1,5 +1,4 @@
-//! `perfx stats` counts the contents of a recording: records by kind, samples by event, losses, compressed
-//! and AUX data.
+//! `perfx stats` counts the records of a recording by kind, its samples by event, losses, and AUX data.
 
 use std::sync::Arc;
 
@@ -50,7 +49,6 @@ pub(crate) struct Stats {
     read: ReadArgs,
 }
 
-/// What is printed as JSON.
 pub(crate) type Output<'c> = Document<2, Printed<'c>>;
 
 /// # perfx stats --format json
@@ -135,7 +133,7 @@ impl Stats {
     }
 }
 
-/// What the packets of the traces tell. A recording whose records can be counted may have traces that cannot be read.
+/// The packets of the traces. A recording with countable records may have unreadable traces.
 fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Option<PacketCounts>> {
     let found = match Survey::summary(&mut source.open()?, threads) {
         Ok(found) => found,
@@ -196,7 +194,7 @@ fn text(counts: &Counts) -> String {
     text
 }
 
-/// The facts below the tables: a name and a few words.
+/// The facts below the tables: each a name with a few words.
 fn facts(counts: &Counts) -> Vec<(&'static str, String)> {
     let told_by = |kind: RecordType| {
         format!("reported by {} {}", units::count(counts.of_kind(kind).records), kind_name(kind))

@@ -1,4 +1,4 @@
-//! `perfx unpack` makes a folder of what `perfx pack` has packed, all of it or nothing.
+//! `perfx unpack` restores a folder from a pack of `perfx pack`, completely or not at all.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -88,7 +88,6 @@ impl Unpack {
         Ok(self.verbosity.print(&report))
     }
 
-    /// The folder to create.
     fn dir(&self) -> Result<PathBuf> {
         let name = self.pack.to_str().and_then(|pack| pack.strip_suffix(".tar.zst"));
         let by_default = || name.filter(|name| !name.is_empty() && !name.ends_with('/')).map(PathBuf::from);
@@ -102,14 +101,13 @@ fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
 }
 
-/// Unpacks everything into the folder, and checks it.
 fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manifest> {
     let read = Cell::new(0);
     let mut bounds = Bounds { read: &read, max_size, bytes: 0, names: 0 };
     let mut archive = Archive::new(Decoder::new(BufReader::new(Counting { inner: pack, read: &read }))?);
     let (mut files, mut links, mut manifest) = (BTreeMap::new(), BTreeMap::new(), None);
     let (mut long_path, mut long_link, mut names) = (None, None, 0);
-    // Raw, because otherwise the crate reads long names into memory, however long they are.
+    // Raw, because otherwise the crate reads names of any length into memory.
     let entries = archive.entries().context(NOT_A_PACK)?.raw(true);
     for entry in entries {
         let mut entry = entry.context(NOT_A_PACK)?;
@@ -173,7 +171,7 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
     if let Some(path) = files.keys().next() {
         bail!("{NOT_A_PACK}: {path} is not in the manifest");
     }
-    // Last, so that no file was written through one.
+    // Links come last, so that no file is written through one.
     for (link, target) in links {
         let made =
             create_above(folder, &link, &mut bounds).and_then(|()| Ok(symlink(target, folder.join(&link))?));
@@ -182,29 +180,28 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
     Ok(manifest)
 }
 
-/// Why an archive is refused.
 const NOT_A_PACK: &str = "not a pack of perfx";
 
-/// What a pack may expand to, bytes: a small one, and for each byte of it. Recordings and programs become 3 to 30 times as
-/// small; what becomes 100 times as small holds next to nothing.
+/// The bytes to which a pack may expand: any pack, and for each of its bytes. Recordings and programs shrink
+/// by a factor of 3 to 30; what shrinks by 100 is nearly empty.
 const SIZE_MAX: u64 = 1_000_000_000;
 const SIZE_OF_BYTE: u64 = 100;
 
-/// The most files, folders and links of a pack: a small one, and for how many bytes of it there may be another. A file has
-/// a hash of 32 bytes in the manifest, and a path with a build-id of 20.
+/// The maximum number of files, folders and links: in any pack, and one more for this many bytes. A file
+/// has a hash of 32 bytes in the manifest, and a path with a build-id of 20.
 const NAMES_OF_ANY: u64 = 1000;
 const BYTES_OF_NAME: u64 = 8;
 
-/// The most folders in a path.
+/// The maximum depth of a path.
 const DEPTH_MAX: usize = 256;
 
-/// The longest manifest, bytes; it has some 200 for each file.
+/// The longest manifest, bytes; it has about 200 for each file.
 const MANIFEST_MAX: u64 = 8 << 20;
 
-/// What all names in an archive have together at most, bytes.
+/// The maximum bytes of all names in an archive.
 const NAMES_MAX: usize = 16 << 20;
 
-/// The most missing files to list.
+/// The maximum number of missing files to list.
 const LISTED_MAX: usize = 20;
 
 /// The longest name in an archive, bytes: PATH_MAX.
@@ -221,7 +218,7 @@ fn long_name(entry: &mut impl Read) -> Result<Vec<u8>> {
     Ok(name)
 }
 
-/// The path of an entry, if it is inside the folder.
+/// The path of an entry, checked to be inside the folder.
 fn inside(path: Vec<u8>) -> Result<String> {
     let path = String::from_utf8(path).context("a name is not UTF-8")?;
     let mut parts = Path::new(&path).components().peekable();
@@ -231,7 +228,7 @@ fn inside(path: Vec<u8>) -> Result<String> {
     Ok(path)
 }
 
-/// True if perf's build-id cache has such a link: `.build-id/XX/…` to a folder of the cache.
+/// True for a link of perf's build-id cache: `.build-id/XX/…` to a folder of the cache.
 fn is_of_cache(link: &str, target: &str) -> bool {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<&str> = link.split('/').collect();
@@ -240,7 +237,7 @@ fn is_of_cache(link: &str, target: &str) -> bool {
     is_link && below.is_some_and(|below| inside(below.into()).is_ok())
 }
 
-/// The manifest, if it has a form that this version knows.
+/// The manifest, if its version is known.
 fn read_manifest(text: &[u8]) -> Result<Manifest> {
     #[derive(Deserialize)]
     struct Form {
@@ -251,7 +248,6 @@ fn read_manifest(text: &[u8]) -> Result<Manifest> {
     Ok(serde_json::from_slice(text)?)
 }
 
-/// Counts the bytes that are read.
 struct Counting<'c, R> {
     inner: R,
     read: &'c Cell<u64>,
@@ -265,14 +261,13 @@ impl<R: Read> Read for Counting<'_, R> {
     }
 }
 
-/// What was unpacked so far, and the most that may be.
+/// Totals unpacked so far, with their limits.
 struct Bounds<'c> {
-    /// The bytes that were read of the pack.
+    /// Bytes read of the pack.
     read: &'c Cell<u64>,
     max_size: Option<u64>,
-    /// The bytes of all files.
+    /// Bytes of all files.
     bytes: u64,
-    /// The number of files, folders and links.
     names: u64,
 }
 
@@ -303,7 +298,6 @@ impl Bounds<'_> {
     }
 }
 
-/// The content of a file, within the bounds of the pack.
 struct Bounded<'b, 'c, R> {
     inner: R,
     bounds: &'b mut Bounds<'c>,
@@ -328,7 +322,7 @@ fn write(from: &mut impl Read, folder: &Path, path: &str, bounds: &mut Bounds<'_
     Ok((bytes, from.sha256()))
 }
 
-/// Creates the folders of a path of the pack. Errors don't have the temporary name of `folder`.
+/// Creates the folders of a path of the pack. Errors don't show the temporary name of `folder`.
 fn create_above(folder: &Path, path: &str, bounds: &mut Bounds<'_>) -> Result<()> {
     let above = Path::new(path).ancestors().skip(1);
     let missing: Vec<&Path> = above.take_while(|above| !folder.join(above).is_dir()).collect();

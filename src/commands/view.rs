@@ -1,4 +1,4 @@
-//! `perfx view` shows samples in the order of their times, as `perf script` does.
+//! `perfx view` shows samples in order of time, as `perf script` does.
 
 use std::io::{BufWriter, Write as _};
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl PresetArgs {
     }
 }
 
-/// The width of the name of a DSO in front of calls, with perf's --call-trace.
+/// The width of a DSO's name before calls, as in perf's --call-trace.
 const DSO_WIDTH: usize = 50;
 
 impl View {
@@ -149,7 +149,7 @@ impl View {
                 if let Some(times) = &times {
                     filter = Arc::new(filter.with_times(times));
                 }
-                // Which functions are chosen depends on all samples.
+                // The selection of functions depends on all samples.
                 let pass = (&pass, !filter.chooses_functions());
                 Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }
@@ -161,7 +161,7 @@ impl View {
         let mut out = BufWriter::with_capacity(1 << 16, stdout());
         let recordings = (recording, decoded);
         let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
-        // Otherwise nothing wants what follows, so it is not decoded.
+        // If the output was closed early, the rest is not decoded.
         match viewed.is_whole {
             true => Traced::end(job, &mut report)?,
             false => report.include(losses),
@@ -177,7 +177,7 @@ impl View {
     }
 }
 
-/// The fields of a preset with the user's changes. A list of the user replaces them, as in perf.
+/// The fields of a preset with the user's changes. As in perf, a list replaces them.
 fn with_changes(preset: FieldChoice, user: FieldChoice) -> FieldChoice {
     if user.only.is_some() {
         return user;
@@ -190,7 +190,6 @@ fn with_changes(preset: FieldChoice, user: FieldChoice) -> FieldChoice {
     FieldChoice { only: None, with, without }
 }
 
-/// Parses the value of -F.
 fn choice(text: &str) -> Result<FieldChoice> {
     let mut choice = FieldChoice::default();
     for part in text.split(',').map(str::trim) {

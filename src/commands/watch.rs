@@ -1,4 +1,4 @@
-//! `perfx watch` shows what a recording gets while perf record makes it, and changes nothing of it.
+//! `perfx watch` shows the figures of a recording while perf record writes it, without changing it.
 
 mod display;
 mod follow;
@@ -60,7 +60,7 @@ impl Watch {
         let seen = Seen::default();
         let (report, code) = match &self.command[..] {
             [] => {
-                // Ctrl-C also ends perf record; what it still writes must arrive.
+                // Ctrl-C also ends perf record; its last output must still arrive.
                 survive_interrupt();
                 (self.pass_on(&seen)?, None)
             }
@@ -108,7 +108,7 @@ impl Watch {
         Ok(report)
     }
 
-    /// Runs the command, and follows the recording that it writes.
+    /// Runs the command, and follows its recording.
     fn follow(&self, seen: &Seen, command: &mut Command) -> Result<(Report, ExitStatus)> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = start(command).with_context(|| format!("can't run {name}"))?;
@@ -158,20 +158,20 @@ fn totals(figures: &Figures, report: &mut Report) {
     }
 }
 
-/// As shells do.
+/// The exit code that a shell would return.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     code.and_then(|code| code.try_into().ok()).unwrap_or(1)
 }
 
-/// The most chunks that wait to be counted; the stream waits if there are more.
+/// The maximum number of chunks that wait to be counted; beyond it, the stream waits.
 const CHUNKS: usize = 64;
 
 /// The size of a chunk, bytes: the capacity of a pipe.
 const CHUNK: usize = 1 << 16;
 
-/// Copies standard input to standard output as it arrives, and also sends it to be counted. If counting has stopped,
-/// copying goes on.
+/// Copies standard input to standard output as it arrives, and sends it to be counted. If counting has
+/// stopped, copying continues.
 fn pass(sender: &SyncSender<Vec<u8>>, seen: &Seen) -> Result<()> {
     let (mut from, mut to) = (io::stdin().lock(), stdout());
     loop {
@@ -185,15 +185,15 @@ fn pass(sender: &SyncSender<Vec<u8>>, seen: &Seen) -> Result<()> {
         }
         chunk.truncate(count);
         to.write_all(&chunk)?;
-        // Of a slow stream, the next program gets each part at once.
+        // The next program gets each part of a slow stream at once.
         to.flush()?;
         seen.add_bytes(count as u64);
-        // A display that has failed does not stop the data.
+        // A failed display does not stop the data.
         sender.send(chunk).ok();
     }
 }
 
-/// Reads what [`pass`] sends.
+/// Reads the chunks that [`pass`] sends.
 struct Arrived {
     receiver: Receiver<Vec<u8>>,
     chunk: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `perfx diff --profile` compares what functions weigh in the samples of the runs of two programs.
+//! `perfx diff --profile` compares the weights of functions in the runs of two programs.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ impl ProfileArgs {
         Ok(())
     }
 
-    /// Compares the recordings. The report says what was read and found.
+    /// Compares the recordings.
     pub(super) fn run(&self, recordings: &[PathBuf], read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let [a, b] = match (recordings, &*self.vs) {
             ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
@@ -121,7 +121,7 @@ impl ProfileArgs {
     }
 }
 
-/// Reports what changed, and what was tested.
+/// Reports the changes, and the tests behind them.
 fn report_changes(found: &ProfileDiff, report: &mut Report) {
     let beyond = found.functions.iter().filter(|function| function.change.beyond_noise).count();
     let what = match (found.all.beyond_noise, beyond) {
@@ -148,7 +148,7 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
     }
 }
 
-/// What was compared as a table.
+/// The comparison as a table.
 pub(super) fn text(found: &ProfileDiff) -> String {
     let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
     let row = |name: String, of: &Change| {

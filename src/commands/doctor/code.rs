@@ -1,4 +1,4 @@
-//! What `perfx doctor` says of the code that the hardware traces of a recording need and that is not found here.
+//! Lists code that hardware traces of a recording need and that is not found here.
 
 use anyhow::Result;
 use perfx_auxtrace::{Known, Needed, Survey, traced_code};
@@ -26,7 +26,7 @@ pub(crate) struct MissingCode {
     advice: String,
 }
 
-/// The missing code of a recording's traces, the most important first; empty if it has none of Intel PT or CoreSight.
+/// The missing code of a recording's traces, the most important first; empty without Intel PT and CoreSight.
 ///
 /// # Errors
 ///
@@ -62,7 +62,6 @@ impl MissingCode {
         }
     }
 
-    /// A line for people.
     pub(crate) fn text(&self) -> String {
         let share = percent(self.bytes, self.of_bytes);
         let name = self.name.as_deref().unwrap_or("code that no record maps");
@@ -71,7 +70,7 @@ impl MissingCode {
     }
 }
 
-/// What finds the code of a DSO; `guest` is the process that runs the guest which it belongs to.
+/// The option that finds the code of a DSO; `guest` is the process that runs the DSO's guest.
 fn advice(known: Option<&Known>, guest: Option<u32>) -> String {
     if let (Some(Known { id: None, .. }), Some(pid)) = (known, guest) {
         return format!(

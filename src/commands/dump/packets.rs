@@ -1,4 +1,4 @@
-//! Shows the packets in AUXTRACE records and samples, behind the line of each.
+//! Shows the packets in AUXTRACE records and samples, after the line of each.
 
 use std::io::{self, Write};
 
@@ -29,16 +29,15 @@ pub(crate) struct PacketEntry<'r> {
     packet: String,
 }
 
-/// Shows packets.
 pub(super) struct Packets {
     listing: Listing,
     format: Format,
-    /// The number of records whose packets are not known.
+    /// The number of records with unknown packets.
     unknown: u64,
 }
 
 impl Packets {
-    /// The records that are read for packets, whether they are shown or not.
+    /// The records that are read for packets, even if they are not shown.
     pub(super) const KINDS: Kinds =
         Listing::KINDS.union(Kinds::of(&[RecordType::AUXTRACE, RecordType::SAMPLE]));
 
@@ -46,7 +45,7 @@ impl Packets {
         Packets { listing: Listing::default(), format, unknown: 0 }
     }
 
-    /// Takes in a record of [`Packets::KINDS`], and writes its packets behind it if it `is_shown`.
+    /// Takes in a record of [`Packets::KINDS`], and writes its packets after it if it `is_shown`.
     pub(super) fn write(
         &mut self,
         record: &Record<'_>,
@@ -101,10 +100,10 @@ impl Packets {
     }
 }
 
-/// The width of the bytes of a packet, which perf has, too.
+/// The width of a packet's bytes, as in perf.
 const WIDTH: usize = 16;
 
-/// Writes a line as `perf script -D` does, or of CoreSight with the id in place of the bytes.
+/// Writes a line as `perf script -D` does; for CoreSight, with the id in place of the bytes.
 fn line(packet: &ListedPacket<'_>, out: &mut impl Write) -> io::Result<()> {
     let ListedPacket { offset, bytes, id, text } = packet;
     write!(out, "  {offset:08x}: ")?;

@@ -118,7 +118,7 @@ struct BranchArgs {
     verbosity: VerbosityArgs,
 }
 
-/// The path of a file with branch lists of simpleperf, which is not a recording.
+/// The path of a simpleperf file with branch lists, which is not a recording.
 fn list_at(source: &Source) -> Option<&Path> {
     let Source::Path(path) = source else { return None };
     fs::metadata(path).ok().filter(|metadata| metadata.is_file())?;
@@ -148,7 +148,6 @@ impl SumArgs {
         }
     }
 
-    /// Writes the profiles of all programs and libraries.
     fn files(&self, dir: &Path, format: SumFormat) -> Result<u8> {
         let BranchArgs { output, threads, verbosity, .. } = &self.branches;
         let ids = self.branches.select.ids().map_err(usage)?;
@@ -181,7 +180,7 @@ impl Profgen {
 }
 
 impl BranchArgs {
-    /// Reads the recordings one after the other; `add` returns false for those whose events record no branches.
+    /// Reads the recordings one after the other; `add` returns false if no event records branches.
     fn read(
         &self,
         sources: &[Source],

@@ -1,4 +1,4 @@
-//! `perfx export html` writes one recording, or two that are compared, as a page that opens in any browser.
+//! `perfx export html` writes one recording, or a comparison of two, as a page that opens in any browser.
 
 use std::collections::BTreeSet;
 
@@ -55,10 +55,10 @@ pub(crate) struct Html {
     stacks: StackArgs,
 }
 
-/// What the page says about a recording.
+/// Facts about a recording, shown on the page.
 #[derive(Serialize)]
 struct About {
-    /// Without its folder.
+    /// The name without its folder.
     name: String,
     info: Vec<(&'static str, Vec<(String, String)>)>,
     doctor: FileEntry,
@@ -69,13 +69,11 @@ struct About {
     said: Vec<String>,
 }
 
-/// A recording and its stacks.
 struct Read {
     about: About,
     facts: Facts,
     stacks: Stacks,
     placed: Vec<u32>,
-    /// The event shown first.
     shown: Option<u32>,
     annotated: Annotated,
 }
@@ -133,7 +131,7 @@ impl Html {
         event: &mut ShownEvent,
         report: &mut Report,
     ) -> Result<Read> {
-        // The page does not tell where the recording was.
+        // The page does not show where the recording was.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
         let kcore = kcore_of(&recording.name);
         let threads = self.stacks.threads.count(&recording);
@@ -143,7 +141,7 @@ impl Html {
             Ok::<_, anyhow::Error>(again)
         };
         let diagnosis = examine(again(&recording)?, threads, PLACES)?;
-        // What is said here is said again when the stacks are read.
+        // These reports are repeated when the stacks are read.
         let (stats, du) = stats_and_du(&mut again(&recording)?, threads, &mut Report::default())?;
         let mut about = About {
             info: headings(&mut again(&recording)?),
@@ -195,7 +193,7 @@ impl Html {
     }
 }
 
-/// Reports which source files the page holds, and which it does not.
+/// Reports the source files on the page, and those left out.
 fn say_sources(report: &mut Report, annotated: &Annotated) {
     let Annotated { sources, outside, links, .. } = annotated;
     let mut say = |level, files: &BTreeSet<String>, what: &str| {

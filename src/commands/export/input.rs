@@ -1,4 +1,4 @@
-//! Reads the call stacks that an export prints, with the options that all such exports have.
+//! Reads the call stacks that an export prints, by options common to these exports.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -32,7 +32,7 @@ pub(crate) struct StackArgs {
     pub(crate) verbosity: VerbosityArgs,
 }
 
-/// What such an export prints from.
+/// The source of such an export.
 pub(crate) struct Collected {
     pub(crate) recording: Recording,
     pub(crate) facts: Facts,
@@ -44,14 +44,13 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
-    /// How to name its code.
+    /// Search options for naming its code.
     pub(crate) fn search<'c>(&'c self, ids: &'c IdOptions, inlined: bool) -> Search<'c> {
         let Collected { recording, facts, .. } = self;
         Search { facts, features: &recording.features, endian: recording.endian, ids, inlined }
     }
 
-    /// The event that is counted: the selected ones as one, or else one of several. `by_samples` if periods have no
-    /// effect.
+    /// The event to count: the selected ones as one, or one of several. `by_samples` ignores periods.
     pub(crate) fn shown(&mut self, shown: &mut ShownEvent, by_samples: bool) -> Result<Option<u32>> {
         if self.chooses_events {
             self.stacks.unite(&self.facts, by_samples)?;
@@ -78,17 +77,17 @@ impl StackArgs {
         StackArgs { select: select.clone(), threads, verbosity }
     }
 
-    /// The places where symbols are searched for. The error is one of usage.
+    /// The places to search for symbols. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
         self.select.ids().map_err(usage)
     }
 
-    /// The samples to take. The error is one of usage.
+    /// The selected samples. The error is one of usage.
     pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
         filter_of(&self.select)
     }
 
-    /// The recording with the chosen samples and what they need, in a temporary file unless all are chosen.
+    /// The recording with the selected samples and what they need; in a temporary file if not all are.
     pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
         let filter = self.filter()?;
         if filter.is_empty() {
@@ -98,7 +97,7 @@ impl StackArgs {
         rewritten(recording, vec![Box::new(Filter::new((*filter).clone()))], threads, report)
     }
 
-    /// Reads the chosen samples of a recording that can be read again.
+    /// Reads the selected samples of a recording that can be reread.
     pub(crate) fn collect(
         &self,
         recording: Recording,
@@ -109,7 +108,6 @@ impl StackArgs {
         self.collect_selected(recording, ids, grouping, &self.filter()?, report)
     }
 
-    /// Reads the samples that `filter` selects in a recording that can be read again.
     pub(crate) fn collect_selected(
         &self,
         recording: Recording,
@@ -127,7 +125,7 @@ impl StackArgs {
         Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
     }
 
-    /// Reads the chosen samples, or the calls of the trace if these are asked for.
+    /// Reads the selected samples, or with `itrace` the calls of the trace.
     pub(crate) fn collect_or_trace(
         &self,
         TraceArgs { itrace }: TraceArgs,
@@ -157,12 +155,12 @@ impl StackArgs {
     }
 }
 
-/// The samples to take. The error is one of usage.
+/// The selected samples. The error is one of usage.
 pub(crate) fn filter_of(select: &SelectArgs) -> Result<Arc<FilterOptions>> {
     Ok(Arc::new(select.clone().try_into().map_err(usage)?))
 }
 
-/// Opens the recordings one after the other; what is reported of each follows what was reported before.
+/// Opens the recordings in order; the reports of each follow those of the ones before.
 pub(crate) fn each_recording(
     sources: &[Source],
     report: &mut Report,
@@ -176,9 +174,9 @@ pub(crate) fn each_recording(
     Ok(())
 }
 
-/// The recording with complete call chains: stacks (perf record --call-graph dwarf) are unwound, and callers that only
-/// the link register of aarch64 tells are inserted, into a temporary file of about the size of the recording without
-/// its stacks.
+/// The recording with complete call chains, in a temporary file of about the size of the recording without
+/// stacks: stacks (perf record --call-graph dwarf) are unwound, and callers known only from the link register
+/// of aarch64 are inserted.
 pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,
@@ -191,15 +189,15 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// A recording whose hardware trace is being decoded, on a thread of its own.
+/// A recording whose hardware trace is being decoded on another thread.
 pub(crate) struct Traced {
-    /// Without the trace: all events, and what describes tasks and code.
+    /// The recording without the trace: all events, and records of tasks and code.
     pub(crate) recording: Recording,
-    /// The same with the decoded samples, in the order of decoding, as they are made; `None` if the recording has them, or
-    /// if there is no trace.
+    /// The decoded samples with the same events, in order of decoding; `None` if the recording contains them,
+    /// or there is no trace.
     pub(crate) decoded: Option<Recording>,
     pub(crate) job: Option<Decoding>,
-    /// What is known to be lost before anything is decoded.
+    /// Losses known before anything is decoded.
     pub(crate) losses: Report,
 }
 
@@ -208,13 +206,12 @@ pub(crate) fn again(recording: &Recording) -> Result<Recording> {
     recording.try_clone().context("the recording can be read only once")
 }
 
-/// The thread that decodes.
 pub(crate) type Decoding = JoinHandle<perfx_pipeline::Result<Outcome>>;
 
 impl Traced {
-    /// Decodes with `pass`, and completes call chains with `ids`. If `times` are given, only these are decoded where
-    /// they contain all that decoding needs. If it `streams`, samples are not kept, because a trace of 200 MB may have
-    /// 100 GB of them; otherwise they are in the recording, in a temporary file.
+    /// Decodes with `pass`, and completes call chains with `ids`. Only `times` are decoded, if given and if
+    /// they contain all that decoding needs. With `streams`, samples are not stored, because a trace of 200
+    /// MB may have 100 GB of them; otherwise they are in the recording, in a temporary file.
     pub(crate) fn new(
         mut recording: Recording,
         (pass, streams): (&Itrace, bool),
@@ -251,7 +248,7 @@ impl Traced {
         Ok(Traced { recording, decoded, job: Some(job), losses })
     }
 
-    /// Waits until all has been decoded, after the samples have been read to their end; what is reported of it comes first.
+    /// Waits for the end of decoding, after all samples have been read; its reports come first.
     pub(crate) fn end(job: Option<Decoding>, report: &mut Report) -> Result<()> {
         let Some(job) = job else { return Ok(()) };
         let done = job.join().unwrap_or_else(|panic| resume_unwind(panic))?;
@@ -261,7 +258,7 @@ impl Traced {
     }
 }
 
-/// The recording as passes leave it, in a temporary file.
+/// The recording as rewritten by passes, in a temporary file.
 fn rewritten(
     recording: Recording,
     passes: Vec<Box<dyn Pass>>,
@@ -274,7 +271,7 @@ fn rewritten(
     Ok(recording)
 }
 
-/// Adds to the report what was read: of a recording with user stacks its own size, not that of its chains.
+/// Reports what was read: for a recording with user stacks its own size, not that of its chains.
 pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
     let bytes = if report.read.bytes > 0 { report.read.bytes } else { stacks.bytes };
     report.read = Read { name: Some(recording.name.clone()), records: None, bytes };
@@ -283,7 +280,7 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     }
 }
 
-/// Reports that there are no samples, unless the report says why already. perf decodes a trace without being asked to.
+/// Reports that there are no samples, unless the report says why already. perf decodes traces by default.
 pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, report: &mut Report) {
     if report.is_suspect() {
         return;
@@ -304,7 +301,7 @@ pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, repo
         .say(Level::Warning, format!("the recording has no samples, but a hardware trace of {name}: {way}"));
 }
 
-/// What made the AUX data of a file, if it was not decoded; of pipe data that is not known before its end.
+/// The tracer of a file's AUX data, if it was not decoded; for pipe data it is unknown before the end.
 pub(crate) fn tracer_of(recording: &Recording) -> Option<AuxtraceInfo> {
     let mut again = again(recording).ok().filter(|_| Presence::is_listed(recording))?;
     let found = Presence::of(&mut again).ok().and_then(|presence| presence.tracer);

@@ -77,7 +77,7 @@ enum Key {
     Given(String, String),
 }
 
-/// The most bytes of the name of a file or folder on Linux.
+/// The maximum bytes in the name of a file or folder on Linux.
 const MOST_NAME: usize = 255;
 
 /// Hive's name for a missing value.
@@ -116,7 +116,7 @@ impl Key {
         }
     }
 
-    /// The name of the folder of a recording. Names from the recording are encoded, so they lead nowhere else.
+    /// The name of a recording's folder. Recorded names are encoded, so they cannot lead elsewhere.
     fn folder(&self, written: &Written) -> OsString {
         let value = match self {
             Key::Host => written.hostname.as_deref().map(host),
@@ -128,8 +128,8 @@ impl Key {
     }
 }
 
-/// A value in the name of a folder, encoded as Hive does: `%XX` for each byte that means something in a path or to a
-/// shell, and for those that are not UTF-8.
+/// A value in the name of a folder, encoded as Hive does: `%XX` for each byte special in a path or to a
+/// shell, and for bytes that are not UTF-8.
 fn encoded(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for chunk in value.utf8_chunks() {
@@ -148,7 +148,7 @@ fn encoded(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The name of a host, encoded. If that is too long for a folder, it is a part of the name and a hash of all of it.
+/// The encoded name of a host. If it is too long for a folder, its beginning and a hash of all of it.
 fn host(name: &[u8]) -> Vec<u8> {
     let all = encoded(name);
     if "host=".len() + all.len() <= MOST_NAME {
@@ -159,7 +159,7 @@ fn host(name: &[u8]) -> Vec<u8> {
     [&part, &b"-"[..], short_hash(name).as_bytes()].concat()
 }
 
-/// The most bytes of that part.
+/// The maximum bytes of that beginning.
 const MOST_PART: usize = 200;
 
 impl Parquet {

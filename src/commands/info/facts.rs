@@ -1,4 +1,4 @@
-//! What `perfx info` shows, whatever the form it is shown in.
+//! Collects the facts that `perfx info` shows in any form.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,11 @@ use perfx_pipeline::{Level, Purpose, Report};
 
 use super::tracers::Tracers;
 
-/// The facts to show, in any format.
 pub(super) struct InfoFacts<'r> {
     pub(super) recording: &'r Recording,
-    /// For each event, in order.
     pub(super) names: Vec<EventName>,
     pub(super) features: Vec<Section<'r>>,
-    /// What made the AUX data, as far as it is known.
+    /// The tracer of the AUX data, if known.
     pub(super) tracers: Tracers,
     pub(super) clock: Clock,
     /// `None` without feature SAMPLE_TIME.
@@ -85,7 +83,6 @@ impl<'r> InfoFacts<'r> {
     }
 }
 
-/// A feature section.
 pub(super) struct Section<'r> {
     pub(super) feature: Feature,
     pub(super) size: u64,

@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::facts::{self, InfoFacts};
 
-/// What is printed as JSON.
 pub(crate) type Output<'f> = Document<2, Printed<'f>>;
 
 /// # perfx info --format json, and each line of --format ndjson
@@ -221,7 +220,6 @@ pub(crate) struct Fault<'f> {
     hint: Option<&'static str>,
 }
 
-/// One document.
 pub(super) fn document<'f>(facts: &'f InfoFacts<'_>) -> Output<'f> {
     Output::new(Printed::Info {
         header: Header::of(facts),
@@ -235,7 +233,7 @@ pub(super) fn document<'f>(facts: &'f InfoFacts<'_>) -> Output<'f> {
     })
 }
 
-/// The same facts, with a line for each part, and for each item of a part that is a list.
+/// The same facts, with a line for each part, and for each item of a list.
 pub(super) fn lines<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Output<'f>> {
     let parts = [
         Printed::Header(Header::of(facts)),

@@ -60,7 +60,6 @@ pub(super) fn headings(facts: &InfoFacts<'_>) -> [(&'static str, Rows); 5] {
     ]
 }
 
-/// The whole text.
 pub(super) fn page(facts: &InfoFacts<'_>) -> String {
     let headings = headings(facts);
     let widest = |rows: &Rows| rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
@@ -127,8 +126,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         let text = format!("{} is {}", units::time(reference.clock_ns), rfc3339(reference.wall_ns));
         rows.push(row("wall clock", text));
     }
-    // Zeros come from writers that did not know the times either: for pipe data, or with one file for each
-    // buffer.
+    // Zeros come from writers without the times: for pipe data, or with one file for each buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
         rows.push(row("samples", "no times in the header"));
         return rows;

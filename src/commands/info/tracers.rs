@@ -1,4 +1,4 @@
-//! What made the AUX data of a recording, and how it was told to trace.
+//! Describes the tracers of a recording's AUX data, and how they were configured.
 
 use perfx_auxtrace::Presence;
 use perfx_format::read::{Form, Recording};
@@ -8,17 +8,17 @@ use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Event, Record, RecordType};
 use perfx_pipeline::counted;
 
-/// What AUXTRACE_INFO records say.
+/// The contents of AUXTRACE_INFO records.
 #[derive(Default)]
 pub(super) struct Tracers {
-    /// The names of what made the AUX data, each once.
+    /// The names of the tracers, each once.
     pub(super) names: Vec<&'static str>,
-    /// How it was told to trace, in words: Intel PT and CoreSight.
+    /// The configuration of Intel PT and CoreSight, in words.
     pub(super) traced: Vec<String>,
 }
 
 impl Tracers {
-    /// Reads the recording up to the first sample. Pipe data is not read for it, because that works only once.
+    /// Reads the recording up to the first sample. Pipe data is not read, because it can be read only once.
     pub(super) fn of(recording: &mut Recording) -> Tracers {
         let mut found = Tracers::default();
         let has_aux = Presence::is_listed(recording) && recording.form != Form::Pipe;
@@ -54,7 +54,7 @@ impl Tracers {
     }
 }
 
-/// How Intel PT was told to trace, and what is known of the processor.
+/// The configuration of Intel PT, and the facts about the processor.
 fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
     let has = |bits: u64| config & bits != 0;
     let mut traced = vec![match PtInfo::traces_branches(config) {
@@ -68,7 +68,7 @@ fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
     add(has(info.cyc_bit), "CYC");
     add(has(info.no_return_compression_bit), "returns not compressed");
     if has(info.mtc_bit) {
-        // More than 2^15 is damage.
+        // More than 2^15 indicates damage.
         let every = 1_u64.checked_shl(info.mtc_period(config).into());
         traced.push(
             every.map_or("MTC".to_owned(), |every| format!("MTC every {every} ticks of the crystal clock")),
@@ -98,7 +98,7 @@ fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
 const CONFIGURED: [(u32, &str); 5] =
     [(4, "cycle counts"), (6, "context ids"), (7, "VMIDs"), (11, "timestamps"), (12, "return stack")];
 
-/// What kind of trace units there are, and how the first one was told to trace.
+/// The kinds of trace units, and the configuration of the first one.
 fn coresight(info: &EtmInfo) -> Vec<String> {
     let Some(first) = info.units.first() else { return Vec::new() };
     let (kind, config) = match first.kind {

@@ -1,5 +1,5 @@
-//! Takes the words of a `perf inject` command line as perf does: a long option has every unambiguous beginning, and
-//! `--no-` before it takes it back.
+//! Translates the words of a `perf inject` command line: perf accepts every unambiguous prefix of a long
+//! option, and `--no-` before it cancels it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -28,7 +28,7 @@ enum Long<'n> {
 
 impl<'n> Long<'n> {
     fn of(name: &'n str, command: &Command) -> Result<Long<'n>> {
-        // The options that only perfx has are not shortened: a script for perf cannot mean them.
+        // Options that only perfx has are not abbreviated: a script for perf cannot mean them.
         if LONG.contains(&name) || argument(command, name).is_some() {
             return Ok(Long::On(name));
         }
@@ -73,15 +73,15 @@ fn takes_word(arg: &Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
-/// The words for `perfx inject` that mean what these mean to `perf inject`.
+/// Translates the arguments of `perf inject` for `perfx inject`.
 ///
 /// # Errors
 ///
-/// A word is the beginning of several options.
+/// A word is a prefix of several options.
 pub(crate) fn from_perf(words: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>> {
     let command = Inject::augment_args(Command::new("inject"));
     let mut words = words.into_iter();
-    // Each word with the id of its option, by which it is taken back.
+    // Each word with the id of its option, by which `--no-` cancels it.
     let mut given: Vec<(Option<&str>, OsString)> = Vec::new();
     while let Some(word) = words.next() {
         let bytes = word.as_bytes();
@@ -116,7 +116,7 @@ pub(crate) fn from_perf(words: impl IntoIterator<Item = OsString>) -> Result<Vec
                 let arg = command.get_arguments().find(|arg| arg.get_short() == Some(char::from(letter)));
                 let mut whole = vec![b'-', letter];
                 let takes_word = arg.is_some_and(takes_word);
-                // Nothing is known of what follows an unknown letter.
+                // The letters after an unknown one are unknown.
                 let is_last = takes_word || arg.is_none() || at + 1 == letters.len();
                 if is_last {
                     whole.extend(&letters[at + 1..]);

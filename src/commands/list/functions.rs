@@ -1,4 +1,4 @@
-//! `perfx list functions` and `perfx list stacks` answer what is slow, and what calls it.
+//! `perfx list functions` and `perfx list stacks` show what is slow, and its callers.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -62,21 +62,19 @@ enum SortKey {
     Dso,
 }
 
-/// A percentage, with or without its sign.
 pub(crate) fn percentage(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
     let number = number.filter(|number| (0.0..=100.0).contains(number));
     number.ok_or_else(|| "a percentage is needed, such as 2%".to_owned())
 }
 
-/// What is printed as JSON.
 pub(crate) type Output = Document<1, Ranked>;
 
-/// Rows of stacks without --head. Most recordings have thousands, and a line of each is long.
+/// The number of stacks without --head. Most recordings have thousands, and their lines are long.
 const STACKS: usize = 20;
 
 impl RankArgs {
-    /// Refuses the options that have no meaning for other lists. The error is one of usage.
+    /// Refuses options without a meaning for other lists. The error is one of usage.
     pub(super) fn refuse_all(&self) -> Result<()> {
         if let Some(head) = self.head {
             let lines = head.saturating_add(1);
@@ -89,7 +87,7 @@ impl RankArgs {
         self.refuse_trees()
     }
 
-    /// Refuses those that have a meaning only for functions.
+    /// Refuses options that only lists of functions have.
     fn refuse_trees(&self) -> Result<()> {
         let given = [
             ("--sort", self.sort.is_some()),
@@ -109,7 +107,6 @@ impl RankArgs {
         }
     }
 
-    /// Lists functions, or those around one.
     pub(super) fn functions(
         &self,
         inputs: &InputsArgs,
@@ -148,7 +145,6 @@ impl RankArgs {
         })
     }
 
-    /// Lists stacks.
     pub(super) fn stacks(&self, inputs: &InputsArgs, stacks: &StackArgs, format: FormatArgs) -> Result<u8> {
         self.refuse_trees()?;
         self.run(inputs, stacks, format, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
@@ -206,8 +202,7 @@ impl RankArgs {
     }
 }
 
-/// A list with lines of at most `columns` characters: wide names lose their middle, but
-/// keep 16 characters.
+/// A list with lines of at most `columns` characters: wide names lose their middle, but keep 16 characters.
 pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
     match ranked {
         Ranked::Functions { rows, .. } => {
@@ -261,7 +256,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
         Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } => {
             let line = |row: &CallRow| {
                 let indent = 2 * row.depth as usize;
-                // A function without a symbol has the name of its file.
+                // A function without a symbol has its file's name.
                 let file = row.dso.as_deref().map(last);
                 let name = match file.filter(|file| row.function != format!("[{file}]")) {
                     Some(file) => printable(&format!("{} ({file})", row.function)),
@@ -275,7 +270,6 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
     }
 }
 
-/// The last component of a path.
 fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -11,13 +11,12 @@ use perfx_pipeline::count;
 use super::seen::{Figures, Seen};
 use crate::term::units::{size, table};
 
-/// How often the figures are drawn.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The most events to show: those with the most samples.
+/// The number of events to show, most sampled first.
 const ROWS: usize = 10;
 
-/// Draws until it is dropped, which clears the screen of it.
+/// Draws until it is dropped, and then clears its lines.
 pub(super) struct Display {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +39,7 @@ impl Display {
             }
             bar.finish_and_clear();
         };
-        // Without the thread, the recording is made all the same.
+        // Without the thread, the recording continues.
         Display { ended: Some(ended), thread: thread::Builder::new().spawn(draw).ok() }
     }
 }
@@ -52,7 +51,7 @@ impl Drop for Display {
     }
 }
 
-/// The figures, and how they changed since those `before`, which were seen so many seconds ago.
+/// The figures, and their change since `before`, which is `seconds` old.
 fn drawn(figures: &Figures, before: &Figures, seconds: f64, elapsed: Duration) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
     let row = |name: &str, now: u64, before: u64| {

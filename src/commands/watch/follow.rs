@@ -22,17 +22,16 @@ use crate::io::output::is_recording;
 use crate::io::signals::try_wait;
 use crate::io::source::{identity, temp_files};
 
-/// How often a file is looked at when it has nothing new.
+/// The interval between checks of a file without new data.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A recording that was followed. It may have another name in the end (perf record --switch-output), or none.
+/// A recording that was followed. It may be renamed (perf record --switch-output) or nameless in the end.
 pub(super) struct Found {
     file: File,
     path: PathBuf,
 }
 
 impl Found {
-    /// The whole recording.
     pub(super) fn open(self) -> Result<Recording> {
         let name = self.path.display().to_string();
         Ok(if self.path.is_dir() {
@@ -43,8 +42,7 @@ impl Found {
     }
 }
 
-/// Waits until the child has ended, and counts the recordings that it writes meanwhile. Returns how it ended, and the
-/// recordings.
+/// Waits for the end of the child, and counts the recordings that it writes. Returns its status and them.
 pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, Vec<Found>)> {
     let ended = Arc::new(AtomicBool::new(false));
     let (mut known, mut threads, mut found) = (HashSet::new(), Vec::new(), Vec::new());
@@ -104,7 +102,7 @@ fn is_written(info: &str) -> bool {
     mode == OFlags::WRONLY || mode == OFlags::RDWR
 }
 
-/// The recording that a file belongs to: of a directory's `data`, the directory.
+/// The recording that a file belongs to: the directory of its `data`.
 fn recording_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if path.ends_with("data") && folder.join("data.0").exists() => folder,
@@ -112,11 +110,11 @@ fn recording_of(path: &Path) -> &Path {
     }
 }
 
-/// A file with records, from a place on.
+/// A file with records, from an offset on.
 struct Stream {
     path: PathBuf,
     from: u64,
-    /// What a stream has before the records: the events.
+    /// The events, as a stream has them before the records.
     front: Vec<u8>,
 }
 
@@ -141,7 +139,7 @@ fn count(stream: Stream, seen: &Seen, ended: &Arc<AtomicBool>) -> Option<JoinHan
     let work = move || {
         let name = stream.path.display().to_string();
         let Ok(file) = Growing::open(stream, seen.clone(), ended) else { return };
-        // In the end all is counted once more: while perf finishes the file, what follows the records looks like them.
+        // Counted once more at the end: while perf finishes the file, data after the records looks like them.
         let recording = Recording::from_reader(Box::new(file), name.into(), temp_files());
         // What cannot be counted is not shown.
         recording.map_err(anyhow::Error::from).and_then(|recording| seen.count(recording)).ok();
@@ -154,7 +152,7 @@ struct Growing {
     file: File,
     at: u64,
     has_header: bool,
-    /// What comes before the records.
+    /// The events, which come before the records.
     front: io::Cursor<Vec<u8>>,
     seen: Seen,
     ended: Arc<AtomicBool>,

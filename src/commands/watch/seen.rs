@@ -1,4 +1,4 @@
-//! Collects what several threads see of a recording.
+//! Collects the figures of a recording from several threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use perfx_format::header::Severity;
 use perfx_format::read::Recording;
 use perfx_look::LiveCount;
 
-/// What has been seen so far, shared with the display.
+/// The figures so far, shared with the display.
 #[derive(Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<Figures>>);
 
@@ -19,17 +19,15 @@ pub(super) struct Figures {
     /// Bytes of the recording, as stored.
     pub(super) bytes: u64,
     pub(super) count: LiveCount,
-    /// The events' names, in the order of the counts.
+    /// The names of events, in the order of the counts.
     pub(super) names: Vec<String>,
 }
 
 impl Seen {
-    /// The figures now.
     pub(super) fn now(&self) -> Figures {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes the figures.
     fn update(&self, change: impl FnOnce(&mut Figures)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
