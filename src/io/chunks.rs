@@ -1,24 +1,21 @@
-//! A pipe between two threads: what is written on one comes out on the other in the same order, without the system calls and
-//! wake-ups of a pipe of the kernel for every 64 KiB.
+//! A pipe between two threads, without the system calls and wake-ups of a kernel pipe for every 64 KiB.
 
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// The end that is written to. The reader comes to its end when this is dropped.
+/// The write end. Dropping it ends the data of the reader.
 pub(crate) struct Writer(SyncSender<Vec<u8>>);
 
-/// The end that is read.
 pub(crate) struct Reader {
     chunks: Receiver<Vec<u8>>,
     current: Vec<u8>,
-    /// How much of the current one has been read.
+    /// The number of bytes read of the current chunk.
     done: usize,
 }
 
-/// The most chunks that wait to be read: each is what was written at once.
+/// The maximum number of unread chunks; each is the data of one write.
 const WAITING: usize = 4;
 
-/// Both ends.
 pub(crate) fn pipe() -> (Reader, Writer) {
     let (sender, chunks) = sync_channel(WAITING);
     (Reader { chunks, current: Vec::new(), done: 0 }, Writer(sender))

@@ -20,8 +20,7 @@ pub(crate) fn index_path(recording: &Path) -> PathBuf {
     path.into()
 }
 
-/// Uses the index of the recording that was opened at this path. One that does not belong to it is reported, and not
-/// used.
+/// Uses the index of the recording at this path. An index of another recording is reported and ignored.
 pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
     let place = index_path(path);
     let Some(metadata) = fs::metadata(&place).ok().filter(Metadata::is_file) else { return };
@@ -37,13 +36,13 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
 }
 
 fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Index, String> {
-    // Reading it must not take longer than reading the recording; the index of a small one may be larger than that.
+    // Reading it must not take longer than reading the recording, unless that is small.
     if metadata.len() > recording.data_size().unwrap_or(0).saturating_add(1 << 16) {
         return Err("it is larger than the recording".to_owned());
     }
     let owners = recording.files().map(|file| file.metadata().map(|metadata| metadata.uid()));
     let owners = owners.collect::<io::Result<Vec<_>>>().map_err(|error| error.to_string())?;
-    // Whoever writes the index decides which samples are found.
+    // The owner of the index determines which samples are found.
     if ![0, geteuid().as_raw()].contains(&metadata.uid()) && !owners.contains(&metadata.uid()) {
         return Err(format!("it belongs to user {}, and the recording does not", metadata.uid()));
     }
@@ -57,9 +56,9 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
     }
 }
 
-/// When the recording last changed. An index has the same time as its own time of modification: as no program can set
-/// the time of a file's last change, a recording with that time is the one that was indexed. Any other may be a copy,
-/// which only its content tells. An index that is newer than its recording proves nothing: it may be a copy, too.
+/// The time of the recording's last change, which an index has as its time of modification. No program can
+/// set the time of a file's last change, so a recording with this time is the indexed one; any other may be a
+/// copy, which only its content shows. An index newer than its recording may be a copy, too.
 pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
     let changes = recording.files().map(|file| {
         let metadata = file.metadata().ok()?;
@@ -69,7 +68,7 @@ pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
     changes.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// True if the file at this path may be replaced by an index: it is one, or is empty, or there is none.
+/// True if an index may replace the file at this path: it is an index, empty or missing.
 pub(crate) fn is_replaceable(place: &Path) -> bool {
     let begins_well =
         |file: File| Bytes::map(&file).is_ok_and(|bytes| bytes.is_empty() || Index::is_index(&bytes));

@@ -16,7 +16,7 @@ use crate::io::output::{Existing, OutputPath};
 use crate::io::signals::Unfinished;
 use crate::term::units::size;
 
-/// How exactly a kernel notes the time of a change, at worst.
+/// The worst resolution of a kernel's times of change.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Writes the index of the recording at this path, which must just have been opened, and reports it.
@@ -41,7 +41,7 @@ pub(crate) fn make_index(
         recording.name
     );
     let before = last_change(&recording).with_context(|| recording.name.to_string())?;
-    // Any further change then gets another time.
+    // Any later change then gets another time.
     let ago = SystemTime::now().duration_since(before).unwrap_or(TICK);
     thread::sleep(TICK.saturating_sub(ago));
     let mut batches = Vec::new();
@@ -66,11 +66,11 @@ pub(crate) fn make_index(
     Ok(())
 }
 
-/// True if the path leads through a descriptor of a process, as /dev/stdin and /proc/self/fd/3 do: the file has another
-/// name, or none.
+/// True if the path leads through a descriptor of a process, like /dev/stdin and /proc/self/fd/3: the file
+/// has another name, or none.
 fn is_open_file(path: &Path) -> bool {
     let mut path = path.to_owned();
-    // As many links as Linux follows.
+    // Linux follows at most this many links.
     for _ in 0..40 {
         let Ok(above) = fs::canonicalize(folder(&path)) else { return false };
         if above.starts_with("/proc") {

@@ -1,5 +1,4 @@
-//! Removes unfinished files when a signal ends the process: every temporary file or folder on disk is
-//! registered here.
+//! Removes unfinished files when a signal ends the process: all temporary files on disk are registered here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,18 +44,17 @@ impl Unfinished<TempDir> {
         Self::new(make, |folder| Some(folder.path()))
     }
 
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().expect("a folder has a name")
     }
 
-    /// Removes it with all that is in it, unless it has got another name.
+    /// Removes it with its contents, unless it was renamed.
     pub(crate) fn remove(self) -> Result<()> {
         self.finish(|folder| {
             let path = folder.path();
             let removed = match fs::remove_dir(path) {
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(path),
-                // It may have got the place of a file.
+                // A file may have taken its place.
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(path),
                 removed => removed,
             };
@@ -93,12 +91,11 @@ impl<T> Unfinished<T> {
         Ok(Unfinished { inner: Some(inner), path })
     }
 
-    /// The file or folder.
     pub(crate) fn get(&self) -> &T {
         self.inner.as_ref().expect("only `finish` takes it, and that consumes this")
     }
 
-    /// Gives it its final name, or fails, without a signal in between. `finish` must be short.
+    /// Names it, or fails, without a signal in between. `finish` must be short.
     pub(crate) fn finish<R>(mut self, finish: impl FnOnce(T) -> R) -> R {
         let mut unfinished = lock();
         let inner = self.inner.take().expect("only this takes it, and consumes it");
@@ -129,8 +126,8 @@ impl<T> Drop for Unfinished<T> {
     }
 }
 
-/// Turns a file that exceeds its size limit (ulimit -f) into an error of write(2), like a full disk, instead
-/// of a silent death.
+/// Makes exceeding the file size limit (ulimit -f) an error of write(2), like a full disk, not a silent
+/// death.
 pub(crate) fn survive_file_size_limit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -139,19 +136,19 @@ pub(crate) fn survive_file_size_limit() {
     });
 }
 
-/// The next SIGINT is ignored.
+/// True if the next SIGINT is ignored.
 static SURVIVES: AtomicBool = AtomicBool::new(false);
 
-/// The child that signals are passed on to. The lock is held while it is started and while it is waited for, so that no
-/// signal is lost, and none reaches another process with its pid.
+/// The child to which signals are passed on. The lock is held while it is started and awaited, so that no
+/// signal is lost or reaches another process with its pid.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
 
 fn child() -> MutexGuard<'static, Option<Pid>> {
     CHILD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a command. Until it ends, signals that would end this process end the command instead, and then this process
-/// does what it has to.
+/// Starts a command. Until it ends, signals that would end this process end the command instead, and this
+/// process then finishes its work.
 pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     watch();
     let mut child = child();
@@ -160,7 +157,7 @@ pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     Ok(started)
 }
 
-/// How the command that was started has ended, if it has.
+/// The exit status of the started command, if it has ended.
 pub(crate) fn try_wait(started: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut child = child();
     let status = started.try_wait()?;
@@ -168,7 +165,6 @@ pub(crate) fn try_wait(started: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(status)
 }
 
-/// Passes a signal on to the child, if there is one.
 fn pass_on(signal: i32) -> bool {
     let child = child();
     let Some((pid, signal)) = child.zip(Signal::from_named_raw(signal)) else { return false };
@@ -182,8 +178,8 @@ pub(crate) fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Ignores the next SIGINT, which Ctrl-C also sends to the program whose output is read: that ends, and then this
-/// process does. A second one ends this process.
+/// Ignores the next SIGINT, which Ctrl-C also sends to the program that writes the input: this process ends
+/// after that one. A second SIGINT ends this process.
 pub(crate) fn survive_interrupt() {
     SURVIVES.store(true, Ordering::Relaxed);
 }
@@ -226,14 +222,12 @@ pub(crate) fn watch() {
             if !shrunk.is_empty() {
                 exit(1);
             }
-            // If the process survives, there is nothing else to do.
             emulate_default_handler(signal).ok();
         });
         // Without this thread, a SIGBUS would repeat for ever. Without the signals, temporary files may stay,
-        // which is not a reason to refuse the output.
+        // which is no reason to refuse the output.
         if spawned.is_ok() {
             reset_bus_signal();
-            // Without the signals, only temporary files may stay.
             Signals::new(deadly.chain([SIGBUS])).map(|signals| sender.send(signals)).ok();
         }
     });
@@ -285,8 +279,8 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Removes what only this process has filled, with one descriptor at a time: the standard library needs one for each
-/// level of folders, and there may be none left.
+/// Removes a file or folder that only this process fills, with one descriptor at a time: the standard library
+/// needs one for each level of folders, and there may be none left.
 fn remove_by_path(path: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_dir() {
         return fs::remove_file(path);
@@ -306,7 +300,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Handles a closed pipe in the middle of a recording: ends as Unix filters do, by the signal, so that the
+/// Handles a closed pipe in the middle of a recording: ends by the signal, as Unix filters do, so that the
 /// incomplete recording is not mistaken for a whole one.
 pub(crate) fn die_of_closed_pipe() -> u8 {
     // If the process survives, its exit code is 1.

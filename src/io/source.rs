@@ -1,4 +1,4 @@
-//! Decides where a command reads from, by the rules of perf.
+//! Determines the inputs of a command, by the rules of perf.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -33,7 +33,6 @@ pub(crate) struct InputArgs {
 }
 
 impl InputArgs {
-    /// This one.
     pub(crate) fn of(source: &Source) -> InputArgs {
         let path = match source {
             Source::Path(path) => path.clone(),
@@ -72,13 +71,11 @@ pub(crate) struct InputsArgs {
 }
 
 impl InputsArgs {
-    /// Makes the arguments for a command that names its inputs differently.
     pub(crate) fn of(positional: Vec<PathBuf>) -> InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
 
-    /// The inputs, at least one. Standard input may occur once: the second time it would be empty. `-i` come
-    /// first, then the others.
+    /// The inputs, at least one: first those of `-i`. Standard input, empty the second time, may occur once.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in self.input.iter().chain(&self.positional) {
@@ -122,12 +119,12 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
 /// perf's default name of a recording.
 const PERF_DATA: &str = "perf.data";
 
-/// Device and inode, which identify a file whatever its name.
+/// Device and inode, which identify a file under any name.
 pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// A file as it was at a moment: as long as no program changes or replaces it, this stays the same.
+/// The identity, size and times of a file, which stay the same until a program changes or replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Version {
     identity: (u64, u64),
@@ -147,18 +144,18 @@ impl Version {
         }
     }
 
-    /// Checks that a file is as it was when it was read.
+    /// Checks that a file is unchanged since it was read.
     ///
     /// # Errors
     ///
-    /// It is not.
+    /// It has changed.
     pub(crate) fn check(self, now: &Metadata) -> io::Result<()> {
         let what =
             "another program has changed or replaced it, so nothing was written: run the command again";
         if Version::of(now) == self { Ok(()) } else { Err(io::Error::other(what)) }
     }
 
-    /// The same for a file that got another name since then, which counts as a change.
+    /// Like `check`, for a file renamed since then, which counts as a change.
     pub(crate) fn check_renamed(self, now: &Metadata) -> io::Result<()> {
         Version { changed: Version::of(now).changed, ..self }.check(now)
     }
@@ -183,8 +180,8 @@ pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
-/// Does the same with each input. Of several, one that fails does not stop the others; `failed` says what those that do
-/// are left with. Returns the exit code.
+/// Does the same with each input. A failed one does not stop the others; `failed` describes its result.
+/// Returns the exit code.
 pub(crate) fn each_input(
     sources: &[Source],
     failed: &str,
@@ -208,7 +205,6 @@ pub(crate) fn each_input(
     Ok(if suspect { 3 } else { 0 })
 }
 
-/// Where a recording comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Stdin,
@@ -216,12 +212,11 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The given input, or else standard input if it can be read, or else `perf.data`.
+    /// The given input; or else standard input, if it can be read; or else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
         args.path().map_or_else(Source::by_default, |path| Source::named(path))
     }
 
-    /// The source for a path or `-`.
     pub(crate) fn named(path: &Path) -> Source {
         if path == Path::new("-") { Source::Stdin } else { Source::Path(path.to_owned()) }
     }
@@ -232,23 +227,21 @@ impl Source {
             // A recording of several files, which are opened by path.
             return Source::Path(fs::canonicalize("/dev/stdin").unwrap_or_else(|_| "/dev/stdin".into()));
         }
-        // Under cron, CI and ssh -n, standard input is /dev/null, which is not an input; a terminal is not
-        // one either.
+        // Under cron, CI and ssh -n, standard input is /dev/null, which is not an input, nor is a terminal.
         if Source::has_stdin() { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
     }
 
-    /// True for a `perf.data` that does not exist, which is what remains if no input is given.
+    /// True for a missing `perf.data`, the last default.
     pub(crate) fn is_missing_default(&self) -> bool {
         matches!(self, Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists())
     }
 
-    /// True if standard input is a pipe, a socket or a file, in which a recording may be.
+    /// True if standard input is a pipe, a socket or a file, which may be a recording.
     pub(crate) fn has_stdin() -> bool {
         let kind = Source::Stdin.metadata().map(|metadata| metadata.file_type());
         kind.is_some_and(|kind| kind.is_fifo() || kind.is_file() || kind.is_socket())
     }
 
-    /// The metadata of the input.
     pub(crate) fn metadata(&self) -> Option<Metadata> {
         match self {
             Source::Path(path) => fs::metadata(path).ok(),
@@ -256,13 +249,13 @@ impl Source {
         }
     }
 
-    /// A name for what is made of each of several recordings: the file's own, with a number if there are more of them.
+    /// A name for the output of each recording: the file's own, with a number for duplicates.
     pub(crate) fn names(sources: &[Source]) -> Vec<OsString> {
         let own = |source: &Source| match source {
             Source::Path(path) => path.file_name().unwrap_or_else(|| OsStr::new("recording")).to_owned(),
             Source::Stdin => "stdin".into(),
         };
-        // How often each name was wanted: thousands of recordings of a fleet may all be called perf.data.
+        // The count of each name: thousands of recordings of a fleet may all be called perf.data.
         let mut wanted = HashMap::<OsString, u32>::new();
         let named = sources.iter().map(|source| {
             let own = own(source);
@@ -292,7 +285,7 @@ impl Source {
             Source::Path(path) => Recording::open(path)?,
             Source::Stdin => {
                 let stdin = streams::stdin().context("standard input can't be used")?;
-                // If it is a pipe, it need not run empty while we work on what came.
+                // A larger pipe seldom runs empty while we work.
                 #[cfg(target_os = "linux")]
                 #[expect(clippy::let_underscore_must_use, reason = "a small pipe works, too")]
                 let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_SIZE);
@@ -308,8 +301,8 @@ impl Source {
         Ok(recording)
     }
 
-    /// Uses the recording's index, if there is one: for commands that select samples. Those that change or judge all
-    /// records must not believe another file.
+    /// Uses the recording's index, if any: only for commands that select samples. Commands that change or
+    /// check all records must not depend on another file.
     pub(crate) fn use_index(&self, recording: &mut Recording) {
         if let Source::Path(path) = self {
             use_index(recording, path);
@@ -334,14 +327,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// What an unprivileged process may set a pipe's capacity to, bytes (/proc/sys/fs/pipe-max-size).
+/// The largest capacity of a pipe that an unprivileged process may set, bytes (/proc/sys/fs/pipe-max-size).
 #[cfg(target_os = "linux")]
 const PIPE_SIZE: usize = 1 << 20;
 
-/// The name of standard input.
 const STDIN: &str = "<stdin>";
 
-/// Temporary files are created in `TMPDIR` without a name, so that nothing remains however the process ends.
+/// Temporary files are created in `TMPDIR` without a name, so that none remains however the process ends.
 pub(crate) fn temp_files() -> TempFiles {
     Arc::new(|| {
         tempfile::tempfile().map_err(|error| {

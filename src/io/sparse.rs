@@ -1,10 +1,10 @@
-//! Copies files without writing what is zero, so that holes stay holes.
+//! Copies files without writing zeros, so that holes stay holes.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
-/// The number of bytes that are read at a time.
+/// The number of bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
 /// Copies everything into an empty file, and returns the number of bytes. Blocks of zeros become holes.
@@ -23,7 +23,6 @@ pub(crate) fn copy(from: &mut impl Read, to: &File) -> io::Result<u64> {
     }
 }
 
-/// True if both have the same bytes.
 pub(crate) fn is_same(one: &mut impl Read, other: &mut impl Read) -> io::Result<bool> {
     let (mut a, mut b) = (vec![0; BLOCK], vec![0; BLOCK]);
     loop {
@@ -37,7 +36,6 @@ pub(crate) fn is_same(one: &mut impl Read, other: &mut impl Read) -> io::Result<
     }
 }
 
-/// Fills the block, unless the input ends.
 fn read_block(from: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < block.len() {
@@ -51,7 +49,7 @@ fn read_block(from: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// Reads an open file from an offset on without moving its position, which others may share.
+/// Reads an open file from an offset on without moving its position, which may be shared.
 pub(crate) struct ReadAt<'f> {
     file: &'f File,
     at: u64,

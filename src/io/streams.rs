@@ -1,5 +1,4 @@
-//! The standard streams of a run: those of the process or, for a run in the process of another program, those that it
-//! gives.
+//! The standard streams of a run: those of the process or, for a run inside another program, given ones.
 
 use std::cell::RefCell;
 use std::io::{self, IsTerminal as _, LineWriter, Write};
@@ -11,7 +10,7 @@ use anstream::StripStream;
 /// The standard streams of a run in the caller's process.
 #[derive(Debug)]
 pub struct Streams {
-    /// What it reads if an input is `-`.
+    /// The input `-`.
     pub stdin: OwnedFd,
     /// Results, without colours.
     pub stdout: OwnedFd,
@@ -23,7 +22,7 @@ thread_local! {
     static GIVEN: RefCell<Option<Arc<Streams>>> = const { RefCell::new(None) };
 }
 
-/// Takes the streams away when it is dropped, also by a panic that the caller survives.
+/// Removes the streams when dropped, even by a panic that the caller survives.
 struct TakesAway;
 
 impl Drop for TakesAway {
@@ -32,7 +31,7 @@ impl Drop for TakesAway {
     }
 }
 
-/// Runs with these streams. Only this thread opens the streams of a run.
+/// Runs with these streams, which only this thread uses.
 pub(crate) fn with<R>(streams: Streams, run: impl FnOnce() -> R) -> R {
     GIVEN.set(Some(Arc::new(streams)));
     let _guard = TakesAway;
@@ -43,12 +42,10 @@ fn given() -> Option<Arc<Streams>> {
     GIVEN.with_borrow(Clone::clone)
 }
 
-/// True if the streams are not those of the process.
 pub(crate) fn are_given() -> bool {
     given().is_some()
 }
 
-/// Standard input.
 pub(crate) fn stdin() -> io::Result<OwnedFd> {
     match given() {
         Some(given) => given.stdin.try_clone(),
@@ -56,7 +53,6 @@ pub(crate) fn stdin() -> io::Result<OwnedFd> {
     }
 }
 
-/// A stream that was given.
 #[derive(Debug)]
 pub(crate) struct Given {
     streams: Arc<Streams>,
@@ -73,14 +69,12 @@ impl Write for Given {
     }
 }
 
-/// Standard output.
 #[derive(Debug)]
 pub(crate) enum Stdout {
     OfProcess(io::Stdout),
     Given(LineWriter<Given>),
 }
 
-/// Standard output.
 pub(crate) fn stdout() -> Stdout {
     match given() {
         Some(streams) => Stdout::Given(LineWriter::new(Given { streams, stream: |streams| &streams.stdout })),
@@ -119,7 +113,7 @@ impl Write for Stdout {
     }
 }
 
-/// Standard output for text with colours, which only a terminal gets.
+/// Standard output for coloured text; only a terminal gets the colours.
 pub(crate) fn coloured_stdout() -> Box<dyn Write> {
     match given() {
         Some(_) => Box::new(StripStream::new(Box::new(stdout()) as Box<dyn Write>)),
@@ -127,7 +121,7 @@ pub(crate) fn coloured_stdout() -> Box<dyn Write> {
     }
 }
 
-/// Standard error for text with colours, which only a terminal gets.
+/// Standard error for coloured text; only a terminal gets the colours.
 pub(crate) fn stderr() -> Box<dyn Write> {
     match given() {
         Some(streams) => {
@@ -138,7 +132,6 @@ pub(crate) fn stderr() -> Box<dyn Write> {
     }
 }
 
-/// True if somebody watches standard error.
 pub(crate) fn stderr_is_terminal() -> bool {
     given().map_or_else(|| io::stderr().is_terminal(), |given| given.stderr.is_terminal())
 }

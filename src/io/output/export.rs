@@ -1,4 +1,4 @@
-//! Writes files that are not recordings: one, on standard output or at a path, or several that appear together.
+//! Writes files that are not recordings: one, at a path or on standard output, or several together.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,15 +27,13 @@ pub(crate) struct OutputArgs {
     pub(crate) force: bool,
 }
 
-/// An output that can be written.
 pub(crate) struct Output {
     target: Target,
-    /// The file that will be there.
+    /// The file in the making.
     new: Option<(OutputPath, Unfinished<NewFile>)>,
 }
 
 impl OutputArgs {
-    /// The same for another file.
     pub(crate) fn at(&self, path: PathBuf) -> OutputArgs {
         OutputArgs { output: Some(path), force: self.force }
     }
@@ -79,13 +77,12 @@ impl Output {
 
 /// Files that are written at the same time and appear together.
 pub(crate) struct NewFiles {
-    /// An existing folder in which they are, or in which their folders will be.
+    /// An existing folder that contains them or their folders.
     above: PathBuf,
     files: RefCell<Vec<(PathBuf, Unfinished<NewFile>)>>,
 }
 
 impl NewFiles {
-    /// Files in this folder or below it.
     pub(crate) fn below(folder: &Path) -> Result<NewFiles> {
         Ok(NewFiles { above: writable_above(folder)?.to_owned(), files: RefCell::default() })
     }
@@ -100,12 +97,12 @@ impl NewFiles {
         Ok(Box::new(BufWriter::with_capacity(1 << 16, Named::new(name, file))))
     }
 
-    /// The file of this path gets its name after all others.
+    /// Names the file of this path after all others.
     pub(crate) fn name_last(&mut self, path: &Path) {
         self.files.get_mut().sort_by_key(|(other, _)| other == path);
     }
 
-    /// Gives all files their names, which `named` makes from their paths.
+    /// Gives all files the names that `named` makes from their paths.
     pub(crate) fn commit(self, existing: Existing, named: impl Fn(&Path) -> PathBuf) -> Result<()> {
         let files = self.files.into_inner();
         if files.is_empty() {
@@ -120,7 +117,7 @@ impl NewFiles {
     }
 }
 
-/// Writes files of these names and contents to a folder, one after the other, so that any number of them can be.
+/// Writes files of these names and contents to a folder one after the other, which allows any number.
 pub(crate) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, existing: Existing) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
@@ -142,7 +139,6 @@ pub(crate) struct Named<W> {
     inner: W,
 }
 
-/// Standard output, for text.
 pub(crate) fn stdout() -> Named<Stdout> {
     Named::new(Target::Stdout.to_string(), streams::stdout())
 }

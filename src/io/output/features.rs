@@ -1,4 +1,4 @@
-//! Changes the feature sections of a recording's own file, which keeps its records where they are.
+//! Changes the feature sections of a recording's own file, while its records stay in place.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::io::source::{Source, Version, identity, temp_files};
 use crate::term::report::tell;
 
 impl WriteArgs {
-    /// Like [`WriteArgs::transform`], but if that suffices, `--in-place` changes only the features of the file.
+    /// Like [`WriteArgs::transform`], but if possible, `--in-place` changes only the file's features.
     pub(crate) fn transform_features(
         &self,
         command: &str,
@@ -27,14 +27,14 @@ impl WriteArgs {
     }
 
     /// With `--in-place` and passes that change no record: the file keeps its data in place and gets new
-    /// sections, or stays as it is. `None` if that is not possible, or records do change, so that the whole
-    /// file must be rewritten.
+    /// sections, or stays unchanged. `None` if the whole file must be rewritten, because records change or
+    /// for another reason.
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;
         let seen = recording.opened().map(Version::of);
         let header = recording.file.take();
-        // The interrupted change is finished below, so it is not a fault of the result.
+        // The interrupted change is finished below, so it is no fault of the result.
         let faults = recording.faults.len();
         recording.faults.retain(|fault| fault.code != FaultCode::InPlaceInterrupted);
         let interrupted = recording.faults.len() < faults;
@@ -58,8 +58,7 @@ impl WriteArgs {
         let done = if changes.is_empty() && !interrupted {
             format!("{} is unchanged", path.display())
         } else {
-            // Pipe data has no sections. A backup is the old file itself, so the new one must be another
-            // file.
+            // Pipe data has no sections. A backup is the old file itself, so a new one must be written.
             let Some(header) = header.filter(|_| !self.backup) else { return Ok(None) };
             if self.dry_run && changes.is_empty() {
                 format!("would finish the interrupted change of {}", path.display())
@@ -91,8 +90,8 @@ impl WriteArgs {
     }
 }
 
-/// Opens a file to change it. Two programs that change one file take turns, and the second one sees that the file has
-/// changed since it read it.
+/// Opens a file to change it. Two programs that change one file take turns; the second one sees that the file
+/// has changed since it was read.
 fn locked(path: &Path) -> Result<File> {
     let file = File::options().read(true).write(true).open(path);
     let file = file.with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! Runs a job whose output gets its name together with the files that its passes made, such as images of JIT code.
+//! Runs a job, and names its output together with the files that its passes made, such as images of JIT code.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,8 +15,8 @@ use crate::io::output::place::Existing;
 use crate::io::signals::Unfinished;
 use crate::io::sparse::{self, ReadAt};
 
-/// Runs the job, and gives its output and the files that passes made their names. If there are entries to put beside its
-/// records, such as the input's, the output is a folder.
+/// Runs the job, and names its output and the files that passes made. If there are entries to put beside the
+/// records, such as those of the input, the output is a folder.
 pub(crate) fn write(
     place: OutputPath,
     job: Job,
@@ -35,9 +35,8 @@ pub(crate) fn write(
     Ok(outcome)
 }
 
-/// Gives files that passes have made their names: all of them, or none. An existing file with the same
-/// content stays, and so does whatever is not a regular file. Then does what must come last; if that fails, they lose
-/// their names again.
+/// Names the files that passes made: all or none. An existing file with the same content stays, as does
+/// anything that is not a regular file. Then runs `last`; if that fails, undoes the names.
 pub(crate) fn put_made(
     made: &[SideFile],
     existing: Existing,
@@ -69,8 +68,7 @@ pub(crate) fn put_made(
     outputs.commit_and(last)
 }
 
-/// Puts a file that was made into the build-id cache that it names, as perf buildid-cache does; an entry that is
-/// there stays.
+/// Puts a file into the build-id cache that it names, as perf buildid-cache does; an existing entry stays.
 fn put_cached(made: &SideFile) -> Result<()> {
     let Some(Cached { cache, build_id }) = &made.cached else { return Ok(()) };
     let (first, rest) = build_id.split_at(2);
@@ -89,19 +87,17 @@ fn put_cached(made: &SideFile) -> Result<()> {
             put => put,
         };
         let put = unless_there(unnamed.finish(|new| new.take_name(&entry.join("elf"))));
-        // Only the link makes it an entry, and it is made in one step.
+        // Only the link makes it an entry, in one step.
         let linked = put.and_then(|()| unless_there(symlink(Path::new("../..").join(&below), &link)));
         linked.map_err(plain).with_context(name)
     };
     with_folders(&BTreeSet::from([&*entry, folder(&link)]), put)
 }
 
-/// The content of a file that was made.
 fn content(made: &SideFile) -> impl Read + '_ {
     ReadAt::new(&made.from, made.range.start).take(made.range.end - made.range.start)
 }
 
-/// True if the existing file of that name has the same content.
 fn has_content(made: &SideFile) -> io::Result<bool> {
     let there = made.path.symlink_metadata()?;
     let may_be = there.is_file() && there.len() == made.range.end - made.range.start;

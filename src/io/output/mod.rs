@@ -1,4 +1,4 @@
-//! Writes outputs completely or not at all: where they go, what they may replace, and how they get their names.
+//! Writes outputs completely or not at all: their places, the files they may replace, and their names.
 
 mod export;
 mod features;

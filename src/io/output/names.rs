@@ -1,5 +1,5 @@
-//! Gives outputs their names when all are complete, and undoes that if one can't get its own. Until then they have none,
-//! and what they replace stays.
+//! Names outputs when all are complete, and undoes that if one fails. Until then they have no names, and the
+//! files that they replace stay.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -20,25 +20,22 @@ use crate::io::output::place::{Existing, is_empty, writable_above};
 use crate::io::signals::{Unfinished, undisturbed};
 use crate::io::source::{Version, identity};
 
-/// The path of an output.
 #[derive(Clone)]
 pub(crate) struct OutputPath {
     path: PathBuf,
     existing: Existing,
-    /// The existing file that is changed, as it was when it was read: its owner and permissions stay, and it is replaced
-    /// only if it is still the same.
+    /// The version of the existing file when it was read, if it is changed: owner and permissions stay, and
+    /// it is only replaced if it is still the same.
     changes: Option<Version>,
     /// True if a folder may be replaced, too.
     folders: bool,
 }
 
 impl OutputPath {
-    /// A file at this path, which replaces no folder.
     pub(crate) fn new(path: impl Into<PathBuf>, existing: Existing) -> OutputPath {
         OutputPath { path: path.into(), existing, changes: None, folders: false }
     }
 
-    /// Allows it to replace a folder.
     pub(crate) fn or_folder(self) -> OutputPath {
         OutputPath { folders: true, ..self }
     }
@@ -48,8 +45,7 @@ impl OutputPath {
         OutputPath { changes: recording.opened().map(Version::of), ..self }
     }
 
-    /// Where the existing file will be kept: `PATH.old`, as perf does. `None` if it is not kept, or there is
-    /// none.
+    /// The path under which the existing file is kept: `PATH.old`, as in perf. `None` if none is kept.
     pub(crate) fn kept_as(&self) -> Result<Option<PathBuf>> {
         let is_there = || self.path.try_exists().with_context(|| self.name());
         Ok((self.existing == Existing::BackUp && is_there()?).then(|| old_name(&self.path)))
@@ -60,8 +56,8 @@ impl OutputPath {
         self.path.display().to_string()
     }
 
-    /// Writes a file without a name. It is readable by its owner only, as perf's files are, unless an
-    /// existing file is changed. The files that passes made have no names yet, either.
+    /// Writes a file without a name. Only its owner can read it, as with perf's files, unless an existing
+    /// file is changed. The files that passes made have no names yet, either.
     pub(crate) fn make_file(&self, job: Job, form: OutputForm) -> Result<(Unfinished<NewFile>, Outcome)> {
         let new = Unfinished::file(folder(&self.path)).map_err(plain).with_context(|| self.name())?;
         let file = new.get().file();
@@ -72,7 +68,7 @@ impl OutputPath {
         Ok((new, outcome))
     }
 
-    /// Gives a file the owner and the permissions of the one that it will replace.
+    /// Gives a file the owner and the permissions of the one that it replaces.
     fn keep_owner(&self, file: &File, report: &mut Report) -> Result<()> {
         let name = || self.name();
         let old = self.path.metadata().with_context(name)?;
@@ -95,7 +91,7 @@ impl OutputPath {
         file.set_permissions(old.permissions()).with_context(name)
     }
 
-    /// Gives the file its name. If that exists, the old file has its own until the new one takes its place.
+    /// Names the file. An old file keeps its name until the new one takes its place.
     pub(crate) fn commit(self, new: Unfinished<NewFile>) -> Result<()> {
         let name = || self.name();
         if (self.existing, self.changes) == (Existing::Replace, None) {
@@ -117,7 +113,7 @@ impl OutputPath {
         }
     }
 
-    /// Gives a recording its name: if it has entries beside its records, as a folder.
+    /// Names a recording: with entries beside its records, as a folder.
     pub(crate) fn commit_with(self, data: Unfinished<NewFile>, beside: &[(PathBuf, OsString)]) -> Result<()> {
         if beside.is_empty() {
             return self.commit(data);
@@ -128,7 +124,7 @@ impl OutputPath {
         })
     }
 
-    /// Makes a folder, and gives it its name when `fill` has put everything into it.
+    /// Makes a folder, and names it after `fill` has put everything into it.
     pub(crate) fn make_folder(self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         // The mode of perf's directories.
         let owner_only = Permissions::from_mode(0o700);
@@ -140,15 +136,15 @@ impl OutputPath {
         finish(temporary, |done| place.take(&made, done), || Ok(()))
     }
 
-    /// Gives what was made the name of the output.
+    /// Gives `made` the name of the output.
     fn take(&self, made: &Path, done: &mut Vec<Renamed>) -> Result<()> {
         let unchanged = self.changes.map_or(Ok(()), |seen| seen.check(&self.path.metadata()?));
         let taken = unchanged.and_then(|()| self.take_place(made, done));
         taken.map_err(plain).with_context(|| self.name())
     }
 
-    /// Does it without a check before. What had the name gets that of what was made, with which it is removed, or the one
-    /// that it keeps.
+    /// Like `take`, without a check before. An existing file swaps names with `made`, and is removed with it
+    /// or kept under its new name.
     fn take_place(&self, made: &Path, done: &mut Vec<Renamed>) -> io::Result<()> {
         let _empty = match rename_new(made, &self.path) {
             Ok(()) => {
@@ -160,7 +156,7 @@ impl OutputPath {
             Err(_) => None,
         };
         done.push(Renamed::swapped(made, &self.path)?);
-        // Only now nothing else can take its place, as another program may have put it there since the last check.
+        // Nothing can take its place any more: another program may have done so since the last check.
         let old = made.symlink_metadata()?;
         self.check_kind(&old)?;
         self.changes.map_or(Ok(()), |seen| seen.check_renamed(&old))?;
@@ -181,14 +177,13 @@ impl OutputPath {
     }
 }
 
-/// `PATH.old`.
 fn old_name(path: &Path) -> PathBuf {
     let mut name: OsString = path.into();
     name.push(".old");
     name.into()
 }
 
-/// The metadata of what has this name, even if that is a link; `None` if nothing has it.
+/// The metadata of the entry at this path, without following links; `None` if there is none.
 pub(crate) fn there(path: &Path) -> io::Result<Option<Metadata>> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -196,8 +191,8 @@ pub(crate) fn there(path: &Path) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// If several perfx processes write to one empty file, the first one gets it: each locks it and checks that
-/// the file still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
+/// Claims an empty file, which only one of several perfx processes gets: each locks it and checks that the
+/// file still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
 fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let taken = || {
         let what = "another program has created it, so it was not overwritten; -f overwrites it";
@@ -209,7 +204,7 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     // Non-blocking, because it may be a FIFO by now.
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty()).map(File::from).map_err(|_| taken())?;
-    // A file system without locks offers no better way.
+    // Some file systems have no locks.
     fcntl_lock(&file, FlockOperation::LockExclusive).ok();
     let locked = file.metadata()?;
     let named = path.symlink_metadata().map_err(|_| taken())?;
@@ -234,7 +229,7 @@ enum Renamed {
 }
 
 impl Renamed {
-    /// Gives a file a name. If that exists, the file there gets the other name.
+    /// Renames a file. If the name exists, swaps the names.
     fn new(from: &Path, to: &Path) -> io::Result<Renamed> {
         match rename_new(from, to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::swapped(from, to),
@@ -256,7 +251,7 @@ impl Renamed {
 }
 
 impl Outputs {
-    /// Outputs in this folder or below it. Folders that are missing are made when the outputs get their names.
+    /// Outputs in this folder or below it. Missing folders are made when the outputs get their names.
     pub(crate) fn new(folder: &Path, places: Vec<OutputPath>) -> Result<Outputs> {
         let above = writable_above(folder)?;
         let temporary = Unfinished::folder(|| temporary().tempdir_in(above));
@@ -264,25 +259,24 @@ impl Outputs {
         Ok(Outputs { temporary, places, outdated: Vec::new() })
     }
 
-    /// Also removes these files.
     pub(crate) fn removing(self, outdated: Vec<PathBuf>) -> Outputs {
         Outputs { outdated, ..self }
     }
 
-    /// Creates a file for the output with this number; [`Outputs::put`] takes it when it is written.
+    /// Creates a file for the output with this number, to pass to [`Outputs::put`] when written.
     pub(crate) fn create(&self, number: usize) -> Result<Unfinished<NewFile>> {
         let name = || self.places[number].name();
         Unfinished::file(self.temporary.path()).map_err(plain).with_context(name)
     }
 
-    /// Uses a file that was written as the output with this number.
+    /// Takes a written file as the output with this number.
     pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
         let (place, made) = (&self.places[number], self.made(number));
         new.get().sync_to_replace(&place.path).with_context(|| place.name())?;
         new.finish(|new| new.take_name(&made)).map_err(plain).with_context(|| place.name())
     }
 
-    /// Has the output with this number written to another place.
+    /// Lets `write` write the output with this number to another place.
     pub(crate) fn write<T>(&self, number: usize, write: impl FnOnce(OutputPath) -> Result<T>) -> Result<T> {
         let (made, place) = (self.made(number), &self.places[number]);
         let written = write(OutputPath::new(&made, Existing::Keep)).with_context(|| place.name())?;
@@ -297,12 +291,12 @@ impl Outputs {
         self.temporary.path().join(number.to_string())
     }
 
-    /// Gives all outputs their names. If one fails, the others' names are undone.
+    /// Names all outputs, or none.
     pub(crate) fn commit(self) -> Result<()> {
         self.commit_and(|| Ok(()))
     }
 
-    /// Gives all outputs their names, then runs `last`; if that fails, the names are undone.
+    /// Names all outputs, then runs `last`; if that fails, undoes the names.
     pub(crate) fn commit_and(self, last: impl FnOnce() -> Result<()>) -> Result<()> {
         let made: Vec<PathBuf> =
             (0..self.places.len() + self.outdated.len()).map(|number| self.made(number)).collect();
@@ -313,7 +307,7 @@ impl Outputs {
                 let (new, old) = made.split_at(places.len());
                 places.iter().zip(new).try_for_each(|(place, made)| place.take(made, done))?;
                 outdated.iter().zip(old).try_for_each(|(path, made)| {
-                    // With the folder it is deleted.
+                    // It is deleted with the folder.
                     let renamed = rename_new(path, made).map_err(plain);
                     renamed.with_context(|| path.display().to_string())?;
                     done.push(Renamed::To { from: path.clone(), to: made.clone() });
@@ -325,8 +319,8 @@ impl Outputs {
     }
 }
 
-/// Gives outputs their names by `name`, runs `last`, and removes the temporary folder, with what they replaced. After an
-/// error, undoes the names; if that fails, the folder stays, because it has what was replaced.
+/// Names outputs by `name`, runs `last`, and removes the temporary folder with the replaced files. After an
+/// error, undoes the names; if that fails, the folder stays, because it has the replaced files.
 fn finish(
     temporary: Unfinished<TempDir>,
     name: impl FnOnce(&mut Vec<Renamed>) -> Result<()>,
@@ -334,7 +328,7 @@ fn finish(
 ) -> Result<()> {
     let (mut done, mut undone) = (Vec::new(), Ok(()));
     let undo = |done: &[Renamed]| done.iter().rev().try_for_each(Renamed::undo);
-    // A signal removes the folder, so it must wait until what was replaced is back.
+    // A signal removes the folder, so it must wait until the replaced files are back.
     let named = undisturbed(|| name(&mut done).inspect_err(|_| undone = undo(&done)));
     let named = named.and_then(|()| last().inspect_err(|_| undone = undisturbed(|| undo(&done))));
     let Err(error) = named else { return temporary.remove() };
@@ -360,13 +354,12 @@ pub(crate) fn with_folders<T>(folders: &BTreeSet<&Path>, write: impl FnOnce() ->
     };
     let written = folders.iter().filter(|folder| missing(folder)).try_for_each(create).and_then(|()| write());
     if written.is_err() {
-        // Removes those that are still empty, from the inside out; the last ones may not exist.
+        // Removes those that are still empty, innermost first; some may not exist.
         made.into_iter().rev().for_each(|made| drop(fs::remove_dir(made)));
     }
     written
 }
 
-/// Swaps what two paths name, in one step if the file system can.
 fn swap(new: &Path, path: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => swap_in_steps(new, path),
@@ -374,23 +367,23 @@ fn swap(new: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Does the same on file systems that cannot do it in one step. An old file keeps its name until the new one has it. If
-/// that is not possible, and rename(2) replaces no directory that is not empty, the old one is moved aside first; if a
-/// step fails, it is moved back.
+/// Swaps names on file systems that cannot do it in one step. An old file keeps its name until the new one
+/// has it. Otherwise (rename(2) replaces no directory that is not empty) the old one is moved aside first; if
+/// a step fails, it is moved back.
 fn swap_in_steps(new: &Path, path: &Path) -> io::Result<()> {
     let aside = temporary().tempdir_in(folder(path))?;
     let old = aside.path().join("old");
     if new.is_dir() || fs::hard_link(path, &old).is_err() {
         fs::rename(path, &old)?;
     }
-    // Now it must not be removed with the folder.
+    // It must not be removed with the folder any more.
     let aside = aside.keep();
     let swapped = fs::rename(new, path)
         .and_then(|()| fs::rename(&old, new).or_else(|error| fs::rename(path, new).and(Err(error))));
     if let Err(error) = swapped {
         let what = |_| io::Error::new(error.kind(), format!("{error}; the old one is {} now", old.display()));
         fs::rename(&old, path).map_err(what)?;
-        // rename(2) leaves two names of one file alone.
+        // rename(2) does nothing if both names are of one file.
         return fs::remove_dir_all(aside).and(Err(error));
     }
     fs::remove_dir(aside)
@@ -446,7 +439,7 @@ mod tests {
             assert_eq!(fs::read(at("two/work")).unwrap(), b"mine");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
         }
-        // With nothing in the way, the old file is kept, and an older one is gone.
+        // With nothing in the way, the old file is kept, and an older one is removed.
         let outputs = outputs(folder.path(), vec![at("one")], Existing::BackUp);
         fs::write(outputs.made(0), "made").unwrap();
         outputs.commit().unwrap();
@@ -455,7 +448,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
-    /// It was removed, or kept in place of the file that was read.
+    /// Once it was removed, or kept in place of the file that was read.
     #[test]
     fn a_file_that_another_program_puts_there_after_the_last_check_stays() {
         let folder = tempfile::tempdir().unwrap();
@@ -496,14 +489,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let names = || fs::read_dir(folder.path()).unwrap().count();
-        // The old file can't get the name that it shall keep.
+        // The old file can't get its new name.
         fs::write(at("file"), "first").unwrap();
         fs::create_dir_all(at("file.old/inside")).unwrap();
         replaces(&at("file"), Existing::BackUp).unwrap_err();
         assert_eq!(fs::read(at("file")).unwrap(), b"first");
         assert!(at("file.old/inside").exists() && names() == 2);
         fs::remove_dir_all(at("file.old")).unwrap();
-        // Both names are those of one file, which rename(2) leaves alone.
+        // Both names are of one file, for which rename(2) does nothing.
         fs::hard_link(at("file"), at("file.old")).unwrap();
         for (before, after) in [("first", "first"), ("first", "new")] {
             assert_eq!(fs::read_to_string(at("file.old")).unwrap(), before);

@@ -1,4 +1,4 @@
-//! Decides where an output goes, and refuses what would destroy an input or another file, before anything is read.
+//! Determines where an output goes, and refuses to destroy inputs or other files, before reading any.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -14,7 +14,7 @@ use crate::args::Usage;
 use crate::io::source::{Source, identity};
 use crate::io::streams;
 
-/// What happens to an existing file with the name of the output.
+/// How to treat an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Existing {
     /// Refuse the output, unless the file is empty: mktemp creates such files for others to fill.
@@ -26,7 +26,6 @@ pub(crate) enum Existing {
 }
 
 impl Existing {
-    /// `--force` alone.
     pub(crate) fn forced(force: bool) -> Existing {
         if force { Existing::Replace } else { Existing::Keep }
     }
@@ -41,7 +40,6 @@ impl Existing {
     }
 }
 
-/// The destination of an output.
 #[derive(Debug)]
 pub(crate) enum Target {
     Stdout,
@@ -55,7 +53,6 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The destination for the value of an option. Only text goes to a terminal.
     pub(crate) fn of(output: Option<&Path>, is_text: bool) -> Result<Target> {
         match output.filter(|path| *path != Path::new("-")) {
             Some(path) => Target::named(path),
@@ -66,11 +63,11 @@ impl Target {
         }
     }
 
-    /// What is at the path that the user gave, or can be made there.
+    /// Resolves the path that the user gave; the file may be missing.
     ///
     /// # Errors
     ///
-    /// The path ends like a folder's, and is none.
+    /// The path ends like a folder's, but is not one.
     pub(crate) fn named(path: &Path) -> Result<Target> {
         match fs::metadata(path) {
             Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Ok(Target::Device(path.to_owned())),
@@ -83,19 +80,16 @@ impl Target {
         }
     }
 
-    /// An existing file or folder. A file is made beside the one that it replaces, whose folder is not that of a link to
-    /// it (/dev/fd/5).
+    /// An existing file or folder. A file is made beside the one that it replaces, not its link (/dev/fd/5).
     pub(crate) fn resolved(path: &Path) -> Result<Target> {
         let at = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         Ok(Target::Path { at, given: path.to_owned() })
     }
 
-    /// This path itself.
     pub(crate) fn at(path: PathBuf) -> Target {
         Target::Path { at: path.clone(), given: path }
     }
 
-    /// The resolved path of a file or directory.
     pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Target::Path { at, .. } => Some(at),
@@ -103,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Opens it as it is, without a name to give it at the end.
+    /// Opens it directly, without a name to give at the end.
     pub(crate) fn stream(&self) -> Result<File> {
         match self {
             Target::Stdout => {
@@ -133,9 +127,9 @@ impl fmt::Display for Target {
     }
 }
 
-/// What an output may replace.
+/// The files that an output may replace.
 pub(crate) struct Rules<'s> {
-    /// The inputs, none of which may be the output, which would destroy both.
+    /// The inputs, which the output must not overwrite.
     pub(crate) inputs: &'s [Source],
     pub(crate) existing: Existing,
     /// True if the output may be a folder, as a recording may.
@@ -145,7 +139,6 @@ pub(crate) struct Rules<'s> {
 }
 
 impl Rules<'_> {
-    /// Checks a destination.
     pub(crate) fn check(&self, target: &Target) -> Result<()> {
         self.inputs.iter().try_for_each(|input| self.refuse_input(input, target))?;
         let Target::Path { at, given } = target else { return Ok(()) };
@@ -161,7 +154,7 @@ impl Rules<'_> {
         self.existing.check(given, self.in_place)
     }
 
-    /// Refuses an input that is also the output; of outputs that may be folders, also those around or inside it.
+    /// Refuses an input that is also the output; among folders, also one inside or around the output.
     fn refuse_input(&self, source: &Source, target: &Target) -> Result<()> {
         // Opening it reports why there is none.
         let Some(input) = source.metadata() else { return Ok(()) };
@@ -188,7 +181,7 @@ impl Rules<'_> {
     }
 }
 
-/// Checks that files of these names may be written to a folder, which may be missing.
+/// Checks that files of these names may be written to a folder, even if the folder is missing.
 pub(crate) fn check_folder(path: &Path, names: &[&str], inputs: &[Source], existing: Existing) -> Result<()> {
     let is_new = fs::symlink_metadata(path).is_err();
     ensure!(is_new || path.is_dir(), "{} is not a directory", path.display());
@@ -209,7 +202,7 @@ pub(crate) fn refuse_inside(input: &Source, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder, or if it does not exist the one in which it can be created.
+/// The folder or, if it is missing, the one in which it can be created.
 pub(crate) fn writable_above(path: &Path) -> Result<&Path> {
     let above = path.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
     check_writable(above).with_context(|| format!("can't create {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Writes a recording as the options of all commands that write one say.
+//! Writes a recording by the options common to all commands that write one.
 
 use std::fs;
 use std::mem::take;
@@ -66,7 +66,7 @@ pub(crate) struct MoreArgs {
     more: Vec<PathBuf>,
 }
 
-/// The forms that a recording can be written in.
+/// The possible forms of a recording.
 fn forms() -> impl TypedValueParser<Value = OutputForm> {
     let file = PossibleValue::new("file").help("A file with a header, as perf record writes it");
     let pipe = PossibleValue::new("pipe").help("A stream, as perf record -o - writes it");
@@ -74,7 +74,7 @@ fn forms() -> impl TypedValueParser<Value = OutputForm> {
     PossibleValuesParser::new([file, pipe]).map(form)
 }
 
-/// perf swaps the records of files, and not all fields of those of pipe data.
+/// perf swaps the records of files, but not all fields of those of pipe data.
 const SWAPPED_PIPE: &str = "the recording is big-endian: perf on a little-endian machine misreads big-endian pipe data, so \
                             write a file for it (--to file)";
 
@@ -92,12 +92,12 @@ impl WriteArgs {
         Ok(source)
     }
 
-    /// Does the work on the input, or with `--in-place` on each of several. Then one that fails is unchanged, and does not
-    /// stop the others. Returns the exit code.
+    /// Does the work on the input, or with `--in-place` on each of several. A failed one is left unchanged,
+    /// and does not stop the others. Returns the exit code.
     pub(crate) fn each(&self, more: &MoreArgs, work: impl Fn(&WriteArgs) -> Result<u8>) -> Result<u8> {
         if !self.in_place {
             let Some(more) = more.more.first().map(|more| more.display()) else { return work(self) };
-            // Who means the output must not be led to --in-place, which would change it.
+            // A user who means the output must not be led to --in-place, which would change it.
             bail!(Usage(format!("unexpected argument '{more}': to write to {more}, give -o {more}")));
         }
         let named = self.input.all().chain(&more.more).cloned().collect();
@@ -114,7 +114,7 @@ impl WriteArgs {
         Ok(is_stored && self.target(command, source)?.0.path().is_some())
     }
 
-    /// The destination, and why it was chosen if the user did not.
+    /// The destination, and the reason if perfx chose it.
     fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {
         if self.in_place {
             let Source::Path(path) = source else {
@@ -136,12 +136,10 @@ impl WriteArgs {
         Ok((target, why))
     }
 
-    /// What the output may replace.
     pub(crate) fn rules<'s>(&self, inputs: &'s [Source]) -> Rules<'s> {
         Rules { inputs, existing: self.existing(), folders: true, in_place: true }
     }
 
-    /// What happens to an existing file.
     pub(crate) fn existing(&self) -> Existing {
         match self.existing_made() {
             Existing::Keep => Existing::forced(self.in_place),
@@ -149,21 +147,19 @@ impl WriteArgs {
         }
     }
 
-    /// What happens to existing files that passes make again, such as images of JIT code: that the input may be changed
-    /// says nothing of these.
+    /// How to treat existing files that passes write again, such as JIT images, despite --in-place.
     fn existing_made(&self) -> Existing {
         if self.backup { Existing::BackUp } else { Existing::forced(self.force) }
     }
 
-    /// Reads the input, runs the passes and writes the output, as every command that writes a recording does.
-    /// Returns the exit code.
+    /// Reads the input, runs the passes and writes the output. Returns the exit code.
     pub(crate) fn transform(&self, command: &str, passes: Vec<Box<dyn Pass>>) -> Result<u8> {
         let source = self.source()?;
         self.write_recording(command, &source, source.open()?, passes, false)
     }
 
-    /// Like [`WriteArgs::transform`], for an open recording of `source`; with `directory`, a pass adds entries next to the
-    /// records.
+    /// Like [`WriteArgs::transform`], for an open recording of `source`; with `directory`, a pass adds
+    /// entries beside the records.
     pub(crate) fn write_recording(
         &self,
         command: &str,
@@ -244,15 +240,14 @@ impl WriteArgs {
         })
     }
 
-    /// Writes to a stream or device, which gets no name at the end.
+    /// Writes to a stream or device, which gets no name.
     fn stream(&self, job: Job, target: &Target) -> Result<Outcome> {
         let outcome = job.run(Output::Pipe(&mut target.stream()?))?;
         put_made(&outcome.made, self.existing_made(), || Ok(()))?;
         Ok(outcome)
     }
 
-    /// Checks that the path can be written, and returns it. A dry run thus finds out, too, and no input is
-    /// read in vain.
+    /// Checks that the path can be written, and returns it: even in a dry run, and before reading inputs.
     fn place(
         &self,
         path: &Path,
@@ -280,8 +275,7 @@ impl WriteArgs {
         Ok(place.changed(recording))
     }
 
-    /// With `--index`, writes the index of the output at this path. The output is complete, so a failure is only
-    /// reported.
+    /// With `--index`, writes an index of the complete output at this path; failure is only reported.
     pub(crate) fn make_index(&self, path: &Path, report: &mut Report) {
         if !self.index {
             return;
@@ -300,7 +294,7 @@ impl WriteArgs {
     }
 }
 
-/// Reports the entries beside the records that only a directory can hold: the input's, and those that passes made.
+/// Reports omitted entries of the input and of passes, which only a directory can hold.
 fn say_left_out(outcome: &mut Outcome, extras: &[PathBuf]) {
     let names = extras.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
     let of_input =
