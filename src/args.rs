@@ -22,7 +22,7 @@ pub(crate) struct ThreadArgs {
     threads: u16,
 }
 
-/// The most threads that can be asked for.
+/// The maximum number of threads.
 const THREADS_MAX: u16 = 1024;
 
 fn threads(text: &str) -> Result<u16, String> {
@@ -31,8 +31,7 @@ fn threads(text: &str) -> Result<u16, String> {
 }
 
 impl ThreadArgs {
-    /// The number of threads for a recording: unless the user says otherwise, one if it has less work than it takes to
-    /// start another.
+    /// The number of threads for a recording: by default one, if starting another takes longer than the work.
     pub(crate) fn count(self, recording: &Recording) -> usize {
         const SMALL: u64 = 256 << 10;
         let expands = recording.is_compressed() || Presence::is_listed(recording);
@@ -69,17 +68,15 @@ pub(crate) enum Format {
 }
 
 impl FormatArgs {
-    /// The requested format.
     pub(crate) fn format(self) -> Format {
         if self.json { Format::Json } else { self.format }
     }
 
-    /// Prints a list.
     pub(crate) fn printer<E>(self) -> Printer<E> {
         Printer { format: self.format(), entries: Vec::new() }
     }
 
-    /// Prints a result that is one JSON document; in ndjson that is one line.
+    /// Prints a result that is one JSON document, or one line of NDJSON.
     pub(crate) fn print<T: Serialize>(
         self,
         text: impl FnOnce() -> String,
@@ -94,7 +91,7 @@ impl FormatArgs {
     }
 }
 
-/// Prints entries as they are found: as text, as lines of NDJSON, or in the end all of them as one JSON document.
+/// Prints entries as they are found (text, NDJSON), or all at the end as one JSON document.
 pub(crate) struct Printer<E> {
     format: Format,
     entries: Vec<E>,
@@ -170,7 +167,7 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Marks an error in a pass's options as a usage error.
+/// Turns an error in a pass's options into a usage error.
 pub(crate) fn usage(error: perfx_pipeline::Error) -> anyhow::Error {
     Usage(error.to_string()).into()
 }

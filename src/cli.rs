@@ -1,5 +1,4 @@
-//! Parses the command line, runs the command and turns the outcome into an exit code. No other file imports
-//! this one.
+//! Parses the command line, runs the command, and returns the exit code. No other file imports this one.
 
 use std::ffi::OsString;
 use std::hash::RandomState;
@@ -52,14 +51,12 @@ struct Cli {
     color: ColorWhen,
 }
 
-/// A command of this package.
 struct Entry {
     name: &'static str,
     augment: fn(clap::Command) -> clap::Command,
     read: fn(&ArgMatches) -> Result<Ready, clap::Error>,
 }
 
-/// A command with its options, ready to run.
 type Ready = Box<dyn FnOnce(&Program) -> Result<u8>>;
 
 /// The entry of a command whose options are of this type.
@@ -80,7 +77,7 @@ macro_rules! entry {
     };
 }
 
-/// The commands of this package by the groups of `perfx --help`, in order. Passes name their group themselves.
+/// The commands of this package by the groups of `perfx --help`. Passes name their group themselves.
 const GROUPS: [(&str, &[Entry]); 8] = [
     ("Inject and merge", &[entry!("inject", inject::Inject), entry!("merge", merge::Merge)]),
     (
@@ -134,7 +131,6 @@ const GROUPS: [(&str, &[Entry]); 8] = [
     ),
 ];
 
-/// The entries of all groups.
 fn entries() -> impl Iterator<Item = &'static Entry> {
     GROUPS.iter().flat_map(|(_, entries)| *entries)
 }
@@ -146,7 +142,6 @@ pub struct Program {
 }
 
 impl Default for Program {
-    /// perfx itself.
     fn default() -> Program {
         Program { passes: REGISTRY.to_vec() }
     }
@@ -170,8 +165,8 @@ impl Program {
         ExitCode::from(self.run(std::env::args_os()))
     }
 
-    /// Runs a command line, whose first argument is the name of the program, in this process; returns the exit code. It
-    /// reads the environment and the current directory of the process, and a pipe that nobody reads ends the process.
+    /// Runs a command line, whose first argument is the program's name, in this process; returns the exit
+    /// code. It uses the environment and current directory of the process; a closed pipe ends it.
     pub fn run_with(&self, args: impl IntoIterator<Item = OsString>, streams: Streams) -> u8 {
         streams::with(streams, || self.run(args))
     }
@@ -185,11 +180,10 @@ impl Program {
         command.help_template(template + "Options:\n{options}{after-help}").after_help(exit_codes)
     }
 
-    /// The command line with only some of the commands.
+    /// The command line with only the `wanted` commands.
     fn command_line_of(&self, wanted: impl Fn(&str) -> bool) -> clap::Command {
         let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
-        // Accepts shared options before any command, and for commands that ignore them: `perfx -v inject`, `perfx
-        // info -@ 4`.
+        // Accepts shared options before any command, even before `perfx info`, which ignores `-@ 4`.
         let anywhere = shared.get_arguments().map(|arg| arg.clone().global(true).hide(true));
         let mut own: Vec<_> = entries().filter(|entry| wanted(entry.name)).collect();
         own.sort_unstable_by_key(|entry| entry.name);
@@ -209,7 +203,7 @@ impl Program {
     fn listed(&self, command: &clap::Command) -> String {
         let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
             Some(about) => about.to_string(),
-            // clap generates that one itself.
+            // clap generates this one itself.
             None => "Print this message or the help of a command".to_owned(),
         };
         let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
@@ -237,14 +231,13 @@ impl Program {
     }
 }
 
-/// Puts a command's own options under a heading of their own.
 fn with_heading(arg: Arg) -> Arg {
     let shared = arg.is_positional() || arg.is_hide_set() || arg.get_id() == "threads";
     if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("Command options") }
 }
 
-/// Text of a help, in which each paragraph is one line: clap breaks it at the width of the terminal. Lines that begin
-/// with a space are those of examples and lists, and stay.
+/// Refills a help text: each paragraph becomes one line, which clap breaks at the width of the terminal.
+/// Lines of examples and lists, which begin with a space, stay.
 fn refilled(text: &str) -> String {
     let mut filled = String::new();
     let mut last = "";
@@ -284,7 +277,7 @@ impl Program {
         if let Some((written, code)) = first_page(&words) {
             return after_text(written, code);
         }
-        // In the process of a caller, what happens at a panic is not ours to change.
+        // The panic hook of a caller's process is not ours to change.
         if !streams::are_given() && !has_random_numbers() {
             return fail(&anyhow!(
                 "the system has no random numbers: neither getrandom(2) nor /dev/urandom works"
@@ -311,8 +304,8 @@ impl Program {
         }
     }
 
-    /// A recording in place of a command is shown. The name of a command wins over that of a file. `help all` is `--help`.
-    /// The options about colour come first, where the help of a command takes them, too. `None` for any other command.
+    /// Shows a recording given in place of a command; a command's name takes precedence over a file's.
+    /// `help all` is `--help`. Options about colour are moved first. `None` for any other command.
     fn as_help_or_overview(&self, color: Vec<OsString>, mut words: Vec<OsString>) -> Option<Vec<OsString>> {
         let first = words.get(1)?;
         if first == "help" {
@@ -332,8 +325,8 @@ impl Program {
         entries().any(|entry| name == entry.name) || self.commands().any(|(spec, _)| name == spec.name)
     }
 
-    /// Parses the command line, at first with the command that it seems to name: building the options of all commands
-    /// takes 3 ms. Only if that fails, which may be a request for help, all of them are built.
+    /// Parses the command line, first with only the command that it seems to name: building the options of
+    /// all commands takes 3 ms, and is done only if that fails, as for a request for help.
     fn parse(&self, args: &[OsString]) -> Result<(ColorWhen, Ready), clap::Error> {
         if let Some(name) = args.iter().skip(1).find(|arg| self.has_command(arg))
             && let Ok(parsed) = self.parse_by(&mut self.command_line_of(|other| name == other), args)
@@ -367,13 +360,13 @@ impl Program {
     }
 }
 
-/// Other commands of perf that perfx does not have: perf runs them on any recording.
+/// Further commands of perf that perfx lacks: perf runs them on any recording.
 const PERF_COMMANDS: [&str; 14] = [
     "buildid-cache", "c2c", "data", "kmem", "kvm", "kwork", "lock", "mem", "record", "sched", "stat",
     "timechart", "top", "trace",
 ];
 
-/// What perfx has for names that people know from perf and from other programs.
+/// Replacements for names known from perf and other programs.
 const INSTEAD: [(&str, &str); 11] = [
     (
         "annotate",
@@ -397,8 +390,8 @@ const INSTEAD: [(&str, &str); 11] = [
     ("chrome", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
 ];
 
-/// Adds a tip to the error for an unknown command: what perfx has for it, if anything; another perf command is referred to perf; a perfx command is
-/// suggested only for a misspelt or shortened name.
+/// Adds a tip to the error for an unknown command: its replacement, if there is one; perf for another command
+/// of perf; or a perfx command for a misspelt or shortened name.
 fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
         return error;
@@ -460,8 +453,7 @@ fn with_order_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
 }
 
 /// Adds a tip to the error for an unknown argument, but only for a likely typo. Arguments that merely share
-/// letters may mean something else (`--itrace`, `--in-place`), and a hint that `-k` could be a file name does
-/// not help.
+/// letters may mean something else (`--itrace`, `--in-place`), and a file called `-k` is unlikely.
 fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
     if error.kind() != ErrorKind::UnknownArgument {
@@ -479,7 +471,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     }
     let takes_output = named.get_arguments().any(|arg| arg.get_id() == "output");
     let option = given.split('=').next().unwrap_or_default();
-    // An existing file is not what one wants to write to: it may be the input.
+    // An existing file is unlikely to be the output: it may be the input.
     let tip = if !given.starts_with('-') && takes_output && !std::path::Path::new(&given).exists() {
         format!("to write to {given}, give -o {given}")
     } else if let Some((_, why)) = PERF_ONLY.iter().find(|(name, _)| *name == option)
@@ -493,8 +485,8 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     error
 }
 
-/// If perfx is called through a link named `perf-inject`, it runs `perfx inject`, which keeps an existing
-/// output under another name, as perf does.
+/// Called through a link named `perf-inject`, perfx runs `perfx inject`, which keeps an existing output under
+/// another name, as perf does.
 fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     let called = args.first().and_then(|name| Path::new(name).file_name());
     if called.is_none_or(|name| name != "perf-inject") {
@@ -504,8 +496,8 @@ fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
     Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
-/// Flushes standard output and returns the exit code. A wrong command line stays 2, whether its message can be written
-/// or not. A closed pipe is not a failure.
+/// Flushes standard output and returns the exit code. A wrong command line stays 2, even if its message
+/// cannot be written. A closed pipe is not a failure.
 fn after_text(written: io::Result<()>, code: u8) -> u8 {
     match written.and_then(|()| streams::stdout().flush()) {
         Err(error) if code != 2 && error.kind() != io::ErrorKind::BrokenPipe => {
@@ -524,7 +516,7 @@ fn has_random_numbers() -> bool {
     made.is_ok()
 }
 
-/// Prints a help or what is wrong in the command line.
+/// Prints help, or a usage error.
 fn print(error: &clap::Error) -> io::Result<()> {
     if !streams::are_given() {
         return error.print();
@@ -537,7 +529,7 @@ fn print(error: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Says why the command failed; returns its exit code.
+/// Reports why the command failed; returns its exit code.
 fn fail(error: &anyhow::Error) -> u8 {
     tell_failure(error);
     let of_options = matches!(error.downcast_ref(), Some(perfx_pipeline::Error::Usage(_)));

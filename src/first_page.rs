@@ -1,4 +1,4 @@
-//! What `perfx` and `perfx -h` print: on 20 lines, what perfx is, what to try first, and where the rest is.
+//! Prints the page of `perfx` and `perfx -h`: in 20 lines, what perfx is, first steps, and further help.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ pub const FIRST_COMMANDS: [(&str, &str); 5] = [
     ("perfx filter --time 40%-60% perf.data -o cut.data", "cut out a part"),
 ];
 
-/// Where the rest is.
+/// Sources of further help.
 const MORE: [(&str, &str); 4] = [
     ("perfx --help, perfx help all", "all commands"),
     ("perfx help COMMAND", "a command with its options"),
@@ -33,7 +33,7 @@ pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     }
 }
 
-/// Says how to show a recording on standard input, if there may be one.
+/// Explains how to show a recording on standard input, if there may be one.
 fn say_stdin() {
     if Source::has_stdin() {
         let what =

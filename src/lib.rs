@@ -1,5 +1,4 @@
-//! Contains the commands of perfx. It is a library so that another program can be perfx with passes of its own, and so
-//! that tests and benchmarks can call the commands.
+//! Contains the commands of perfx, as a library for programs that add passes, for tests and for benchmarks.
 
 mod args;
 mod cli;
@@ -14,7 +13,7 @@ pub use cli::Program;
 pub use first_page::FIRST_COMMANDS;
 pub use io::streams::Streams;
 
-/// The JSON schemas of what perfx prints, by name. The files in `schemas/` are these.
+/// The JSON schemas of perfx's output, by name; they are the files in `schemas/`.
 pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
     vec![
         ("diff", schema::<commands::diff::Output<'_>>()),

@@ -1,4 +1,4 @@
-//! Lists every fault code in one line: what it means, how perf reacts, and which command repairs it.
+//! Lists every fault code in one line: its meaning, perf's reaction, and the command that repairs it.
 
 use std::fmt;
 
@@ -52,8 +52,7 @@ pub struct Code {
     /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1, whose attrs are too
     /// large for it.
     pub perf_61: Reaction,
-    /// The reaction of perf 7.3; 7.2 reacts alike. All reactions were measured on the recordings of
-    /// tests/data.
+    /// The reaction of perf 7.3; 7.2 reacts alike. All were measured on the recordings of tests/data.
     pub perf_73: Reaction,
     /// The command that repairs the fault.
     pub repair: Option<&'static str>,
@@ -99,8 +98,7 @@ const TO_PIPE: Option<&str> = Some("copy --to pipe");
 const NORMALIZE: Option<&str> = Some("normalize --for perf-6.1");
 const DECOMPRESS: Option<&str> = Some("decompress");
 
-/// All codes by subject: the front, attrs and events, features, records, samples, order, AUX data,
-/// compression.
+/// All codes by subject: front, attrs and events, features, records, samples, order, AUX data, compression.
 pub static CODES: &[Code] = codes! {
     "magic" Fault Refuses Refuses None, "Bad magic: not a perf.data file";
     "perf-message" Fault Varies Varies RECOVER, "Text before or after the records: standard error went into the pipe";

@@ -1,5 +1,4 @@
-//! Examines a whole recording: its front, then every record once on all threads, then the facts that need all
-//! records.
+//! Examines a whole recording: its front, each record once on all threads, then facts that need all records.
 
 use std::sync::Arc;
 
@@ -79,8 +78,7 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     })
 }
 
-/// The diagnosis of a recording that could not be opened, or the error itself if the recording is not at
-/// fault.
+/// The diagnosis of a recording that could not be opened.
 ///
 /// # Errors
 ///
@@ -93,8 +91,7 @@ pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
     Ok(Diagnosis::new(name.clone(), Vec::new(), findings, true))
 }
 
-/// True if perf sorts the records by rounds: they have times, their buffers were read forwards, and they are
-/// in one file.
+/// True if perf sorts records by rounds: they are in one file, with times, and their buffers read forwards.
 fn sorts(recording: &Recording) -> bool {
     let attrs = || recording.events.iter().map(|event| event.attr());
     attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1

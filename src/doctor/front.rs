@@ -94,8 +94,7 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
         let what = format!("attr.size {largest} is larger than perf {who} knows");
         findings.add(code, Location::at(16, what));
     }
-    // perf finds the byte order of version 1 by the size of an entry, which must be one of the sizes of that
-    // time.
+    // perf finds the byte order of version 1 by the size of an entry, one of the sizes of that time.
     if file.magic.version1 && largest > 104 {
         findings.add("version-1", Location::at(16, format!("attr.size {largest} in a file of version 1")));
     }

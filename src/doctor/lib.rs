@@ -1,5 +1,4 @@
-//! Diagnoses a recording. Each fault has a short stable code, a place and a description; a sound recording
-//! has no faults.
+//! Diagnoses a recording: each fault has a stable code, a place and a description; a sound one has none.
 
 mod codes;
 mod compressed;

@@ -1,5 +1,4 @@
-//! Checks the rounds: no record may be older than the records that perf has already flushed at the previous
-//! FINISHED_ROUND.
+//! Checks that no record is older than those that perf has flushed at the previous FINISHED_ROUND.
 
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType, Time};

@@ -156,11 +156,11 @@ impl TimeSpan {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct OfEvent {
     pub(crate) samples: Count,
-    /// Sum of the PERIOD of its samples, if they have it.
+    /// Sum of the PERIOD of its samples, if they have one.
     pub(crate) period: u128,
     /// Samples lost according to its LOST_SAMPLES records.
     pub(crate) lost: u128,
-    /// Samples that a BPF filter dropped, according to the same kind of record.
+    /// Samples dropped by a BPF filter, according to the same kind of record.
     pub(crate) filtered: u128,
 }
 

@@ -64,8 +64,7 @@ impl Side {
 /// Features about how a recording is stored, not about its contents.
 const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
 
-/// Kinds that are not counted: their contents are compared with the header's, and compressed records are
-/// expanded.
+/// Kinds that are not counted: contents compared with the header's, and compressed records (expanded).
 const ASIDE: Kinds = Kinds::HEADER
     .union(Kinds::COMPRESSED)
     .and(RecordType::EVENT_UPDATE)

@@ -245,8 +245,7 @@ struct Parts {
     rows: Vec<Part>,
     /// The holes in the rows: offset and bytes.
     holes: Vec<Section>,
-    /// The sections of features: for a file those in the row of that name, for pipe data parts of its
-    /// records.
+    /// The sections of features: in a file those in the row of that name, in pipe data parts of records.
     features: BTreeMap<Feature, u64>,
 }
 

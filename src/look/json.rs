@@ -14,9 +14,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::render::kind_name;
 
-/// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`. This is an enum
-/// whose tag, `what`, names the form. The version increases whenever a reader of the old form would misread
-/// the new one.
+/// A JSON document, or a line of NDJSON: the version of its form, then the fields of `T`, an enum whose tag,
+/// `what`, names the form. The version increases whenever a reader of the old form would misread the new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Document<const VERSION: u32, T>(T);
 

@@ -18,8 +18,7 @@ const SHORT: usize = 32;
 /// The number of bytes shown of longer ones.
 const FIRST: usize = 16;
 
-/// The fields of a decoded record or section, followed by its oddities, if any, as `odd`: a list of {code,
-/// what}.
+/// The fields of a decoded record or section, followed by any oddities as `odd`, a list of {code, what}.
 pub fn with_odd(decoded: Decoded<'_>) -> Fields<'_> {
     let Decoded { mut fields, issues: odd, .. } = decoded;
     if !odd.is_empty() {
@@ -86,8 +85,7 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// True for control characters, and for invisible Unicode characters that change the order, position or width
-/// of others.
+/// True for controls, and for invisible characters that change the order, position or width of others.
 pub fn is_hidden(char: char) -> bool {
     char.is_control()
         || matches!(

@@ -1,4 +1,4 @@
-//! Gives each sample its weight as `perf report -n` does: its period, or what the counters it read have gained.
+//! Determines each sample's weight as `perf report -n` does: its period, or the gain of the counters it read.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use perfx_resolve::Facts;
 use crate::losses::Losses;
 use crate::sample::SampleView;
 
-/// Counters that the samples of a batch read (`attr.sample_type` READ), and what is lost of the samples: the weight of
-/// a sample is what its counters gained since the previous sample, and it counts as a sample of each event in its group.
+/// Counters read by the samples of a batch (`attr.sample_type` READ), and losses: the weight of a sample is
+/// the gain of its counters since the previous sample, and it counts as a sample of each event in its group.
 #[derive(Debug)]
 pub struct Counters<'f> {
     facts: &'f Facts,
     ends: CounterEnds,
-    /// Samples and counters that are not counted.
+    /// Uncounted samples and counters.
     pub losses: Losses,
 }
 
-/// The last value of each counter. The key is its id, plus the thread if the event is inherited.
+/// The last value of each counter, by its id and, if the event is inherited, the thread.
 pub type CounterEnds = HashMap<(u64, u32), u64>;
 
 /// The first value of a counter in a batch.
@@ -33,7 +33,7 @@ pub struct First {
 #[derive(Debug, Default)]
 pub struct Before(CounterEnds);
 
-/// What samples count for whose weights are known when the batches before theirs are.
+/// Targets of samples whose weights depend on earlier batches.
 pub type Late<T> = Vec<(T, First)>;
 
 impl Before {
@@ -42,7 +42,7 @@ impl Before {
         self.0.extend(ends);
     }
 
-    /// Calls `count` with what the samples of the next batch count for, and what their counters gained.
+    /// Calls `count` with the targets of samples in the next batch, and the gain of their counters.
     pub fn count<T>(&self, late: Late<T>, mut count: impl FnMut(T, u64)) {
         for (target, First { key, value }) in late {
             let gained = value.wrapping_sub(self.0.get(&key).copied().unwrap_or(0));
@@ -60,9 +60,9 @@ impl<'f> Counters<'f> {
         Counters { facts, ends: CounterEnds::new(), losses: Losses::default() }
     }
 
-    /// Counts a sample of an event. `target` makes from an event what the sample counts for, nothing for one that is
-    /// not wanted; `count` takes it with its weight. What needs the batches before is added to `late`. Counters of unknown
-    /// events, and samples into which they do not fit, are losses.
+    /// Counts a sample of an event. `target` returns the target of a sample for an event, or `None` to skip
+    /// it; `count` takes it with its weight. Samples that depend on earlier batches are added to `late`.
+    /// Counters of unknown events, and samples too short for them, are losses.
     pub fn count<T>(
         &mut self,
         sample: SampleView<'_>,
@@ -101,7 +101,7 @@ impl<'f> Counters<'f> {
         }
     }
 
-    /// Ends a batch. Returns the last values, and what was lost.
+    /// Ends a batch. Returns the last values, and the losses.
     pub fn end(self) -> (CounterEnds, Losses) {
         (self.ends, self.losses)
     }

@@ -1,4 +1,4 @@
-//! Counts what is lost of a recording because it lacks or damages it, and reports that.
+//! Counts and reports the losses of a recording: missing and damaged parts.
 
 use std::ops::AddAssign;
 
@@ -7,7 +7,7 @@ use perfx_pipeline::{Level, Report, count, counted};
 
 use crate::sample::SampleView;
 
-/// What samples lack.
+/// The numbers of incomplete samples and lost parts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Losses {
     /// Samples of no event of the recording: left out.
@@ -16,15 +16,15 @@ pub struct Losses {
     pub counters: u64,
     /// Samples that are shorter than their parts: left out.
     pub short: u64,
-    /// The same, but only what they lack is left out.
+    /// Samples that are shorter than their parts: only the missing parts are left out.
     pub partial: u64,
-    /// Samples with registers of an unknown ABI: what follows those is left out.
+    /// Samples with registers of an unknown ABI: the parts after them are left out.
     pub cut: u64,
     /// Samples whose chain does not fit into them, or has frames that are not in the recording.
     pub torn: u64,
     /// Chains whose user part is not in the recording.
     pub incomplete: u64,
-    /// Samples whose branch stacks are not all branches that were taken: left out.
+    /// Samples whose branch stacks do not have all taken branches: left out.
     pub gappy: u64,
 }
 
@@ -48,8 +48,7 @@ impl Losses {
         self.cut += u64::from(sample.has(st::REGS_USER | st::REGS_INTR) && is_cut());
     }
 
-    /// Adds to the report what was lost; `left_out` is what happened to samples that were left out: they are `not
-    /// counted`, say.
+    /// Reports losses; `left_out` describes omitted samples, such as `not counted`.
     pub fn say(self, left_out: &str, report: &mut Report) {
         let mut say = |level, count: u64, [one, many]: [&str; 2], rest: &str| {
             if count > 0 {
@@ -94,7 +93,7 @@ impl Losses {
     }
 }
 
-/// Reports those sums of periods that are cut off at `most`, the largest number that can be written.
+/// Reports sums of periods that are cut off at `most`, the largest number that can be written.
 pub fn say_cut_off(sums: impl IntoIterator<Item = u64>, most: u64, report: &mut Report) {
     let cut_off = sums.into_iter().filter(|&sum| sum >= most).count() as u64;
     if cut_off > 0 {

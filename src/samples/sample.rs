@@ -1,4 +1,4 @@
-//! Reads the fields of a sample when they are asked for, and no others.
+//! Reads the fields of a sample on demand.
 
 use perfx_format::sample::Sample;
 use perfx_format::{Layout, Layouts, OrderKey, Record, Result, Time};
@@ -18,13 +18,13 @@ pub struct SampleView<'s> {
 }
 
 impl<'s> SampleView<'s> {
-    /// `None` if it is not known which fields the record has.
+    /// `None` if the fields of the record are unknown.
     #[inline]
     pub fn of(record: &'s Record<'s>, layouts: &'s Layouts) -> Option<SampleView<'s>> {
         Some(SampleView { record, layout: layouts.layout_of(record)?, layouts })
     }
 
-    /// True if samples of its event have a part, a bit of `attr.sample_type`.
+    /// True if samples of its event have a part, given as a bit of `attr.sample_type`.
     #[inline]
     pub fn has(self, part: u64) -> bool {
         self.layout.sample_type & part != 0
@@ -36,13 +36,13 @@ impl<'s> SampleView<'s> {
         self.layouts.event_of(self.record)
     }
 
-    /// The number of its event in `facts`; `None` if they have no such event.
+    /// The number of its event in `facts`; `None` if they lack the event.
     #[inline]
     pub fn event_in(self, facts: &Facts) -> Option<usize> {
         self.event().filter(|&event| event < facts.events.len())
     }
 
-    /// The key by which what was mapped and named at its time is found.
+    /// The key for finding mappings and names at its time.
     #[inline]
     pub fn key(self) -> OrderKey {
         OrderKey::of(self.record, Some(self.layout), self.layouts)
@@ -90,7 +90,7 @@ impl<'s> SampleView<'s> {
         self.layout.period(self.record)
     }
 
-    /// Its parts; it may end at registers of an unknown ABI.
+    /// Its parts, which may end at registers of an unknown ABI.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<'s> SampleView<'s> {
         guests.space(self.record, self.layouts, self.pid(), cpumode)
     }
 
-    /// The machine on which it was taken.
+    /// The machine of the sample.
     #[inline]
     pub fn machine(self, guests: &Guests) -> Machine {
         guests.machine(self.record, self.layouts, self.pid())

@@ -9,28 +9,28 @@ use crate::counters::{Before, Counters};
 use crate::losses::Losses;
 use crate::sample::SampleView;
 
-/// Says whether a sample is selected.
+/// Decides whether a sample is selected.
 pub type IsSelected<'s> = Box<dyn FnMut(SampleView<'_>) -> bool + Send + 's>;
 
 /// Selects samples.
 pub trait Select: Sync {
-    /// What says on one thread whether a sample is selected.
+    /// Returns the decision function of one thread.
     fn on_thread(&self) -> IsSelected<'_>;
 
-    /// The number of samples of a batch in which none can be selected.
+    /// The number of samples in a batch of which none can be selected.
     fn passed_over(&self, batch: &Batch) -> Option<u64>;
 }
 
-/// Takes the samples of one batch; then the results of all batches are joined in the order of the file.
+/// Takes the samples of one batch; the results of all batches are joined in file order.
 pub trait Visit {
     /// The result of a batch.
     type Part: Send + 'static;
-    /// What the results are joined to.
+    /// The joined results.
     type All: ?Sized;
     /// The kinds of other records that it takes.
     const OTHERS: Kinds = Kinds::NONE;
 
-    /// Takes a selected sample of an event. `counters` says what it counts for.
+    /// Takes a selected sample of an event. `counters` determines its weight.
     ///
     /// # Errors
     ///
@@ -46,14 +46,14 @@ pub trait Visit {
         Ok(())
     }
 
-    /// The result. `passed_over` is the number of samples that were not read, as none of them can be selected.
+    /// The result. `passed_over` is the number of samples that were not read, because none can be selected.
     ///
     /// # Errors
     ///
     /// It ends the reading.
     fn part(self, passed_over: u64) -> Result<Self::Part>;
 
-    /// Joins the result of the next batch. `before` knows the counters of the batches before it.
+    /// Joins the result of the next batch. `before` has the counters of earlier batches.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ pub trait Visit {
     fn join(all: &mut Self::All, part: Self::Part, before: &Before) -> Result<()>;
 }
 
-/// Reads the selected samples of a recording, all if there is no selection: a visitor made by `new` takes those of a
-/// batch. Returns what was lost, and the bytes of the records after the head, decompressed.
+/// Reads the selected samples of a recording, or all without a selection; `new` makes a visitor for each
+/// batch. Returns the losses, and the bytes of the records after the head, decompressed.
 ///
 /// # Errors
 ///
@@ -111,8 +111,8 @@ pub fn visit<V: Visit>(
     Ok((losses, bytes))
 }
 
-/// Calls `work` for each batch, those of the head first, then `join` in the order of the file. Returns the bytes of
-/// the records after the head, decompressed.
+/// Calls `work` for each batch, first those of the head, then `join` in file order. Returns the bytes of the
+/// records after the head, decompressed.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Escapes what is written to a terminal, where names of a recording could change more than their own place.
+//! Escapes text for a terminal, on which names of a recording could change more than their own place.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use perfx_look::render::{printable, readable};
 /// Passes on text with invisible characters and invalid UTF-8 escaped; lines and tabs stay.
 pub(crate) struct Escaping<W> {
     inner: W,
-    /// The beginning of a character whose end has not been written yet.
+    /// The beginning of an incomplete character.
     begun: Vec<u8>,
 }
 

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use perfx_format::read::{Progress, Recording};
 
-/// A command that ends within this time shows no bar.
+/// Commands that end within this time show no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the bar until it is dropped, which removes it from the screen.
+/// Shows the bar until dropped.
 pub(crate) struct Bar {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Bar {
-    /// Returns a bar that is never shown.
+    /// A bar that is never shown.
     pub(crate) fn none() -> Bar {
         Bar { running: None }
     }

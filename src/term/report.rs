@@ -42,7 +42,6 @@ impl ColorWhen {
     }
 }
 
-/// A heading of a text on standard output.
 pub(crate) fn heading(text: &str) -> String {
     match AutoStream::choice(&io::stdout()) {
         _ if are_given() => text.to_owned(),
@@ -66,18 +65,16 @@ pub(crate) struct VerbosityArgs {
 }
 
 impl VerbosityArgs {
-    /// `-vv`.
     pub(crate) fn says_how(self) -> bool {
         self.verbose > 1 && !self.quiet
     }
 
-    /// Shows the reading progress of a recording on a terminal until the bar is dropped, which must be before
-    /// other output.
+    /// Shows the reading progress on a terminal, until the bar is dropped, before any other output.
     pub(crate) fn progress(self, recording: &Recording) -> Bar {
         if self.shows_progress() { Bar::of(recording) } else { Bar::none() }
     }
 
-    /// True if the user sees a display of what is going on.
+    /// True if progress is displayed.
     pub(crate) fn shows_progress(self) -> bool {
         !self.quiet && !self.no_progress && stderr_is_terminal()
     }
@@ -97,7 +94,7 @@ impl VerbosityArgs {
     }
 }
 
-/// Adds the lines of a report up to a level, first what was read.
+/// Adds the lines of a report up to a level, beginning with what was read.
 fn add_lines(report: &Report, most: Level, text: &mut String) {
     report.before.iter().for_each(|before| add_lines(before, most, text));
     if let Read { name: Some(name), records, bytes } = &report.read
@@ -135,7 +132,6 @@ pub(crate) fn tell(what: &str) {
     writeln!(stderr(), "perfx: {}", printable(what)).ok();
 }
 
-/// Reports a failure.
 pub(crate) fn tell_failure(error: &anyhow::Error) {
     let what = printable(&message(error));
     let way_out = if what.contains("perfx recover") { "" } else { way_out(error) };

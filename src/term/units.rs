@@ -42,8 +42,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     format!("{share:6.2}%")
 }
 
-/// Rows as columns two spaces apart: the first column aligned left, all others right. An empty row is an
-/// empty line.
+/// Rows as columns two spaces apart: the first aligned left, all others right. An empty row is an empty line.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cell = |row: &[String], column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
@@ -62,19 +61,18 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The same, as narrow as the terminal that standard output may be: of long cells in the first column, the middle is left
-/// out.
+/// Like `table`, but fitted to standard output's terminal: long cells in the first column lose their middle.
 pub(crate) fn fitted(rows: &[Vec<String>]) -> String {
     table(&narrowed(rows, columns()))
 }
 
-/// The columns of the terminal that standard output is; without one there is no limit.
+/// The columns of the terminal of standard output; unlimited without one.
 pub(crate) fn columns() -> usize {
     let size = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
     size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(usize::MAX)
 }
 
-/// The least width of a name.
+/// The minimum width of a name.
 pub(crate) const NAME: usize = 16;
 
 fn narrowed(rows: &[Vec<String>], columns: usize) -> Vec<Vec<String>> {
@@ -91,7 +89,7 @@ fn narrowed(rows: &[Vec<String>], columns: usize) -> Vec<Vec<String>> {
     rows.iter().map(|row| narrow(row).unwrap_or_default()).collect()
 }
 
-/// A text of at most `width` characters: of a longer one the middle is left out.
+/// A text of at most `width` characters: a longer one loses its middle.
 pub(crate) fn without_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
