@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::attr_name::{counted_name, made_name, without_alias};
-use crate::features::{formats_by_id, read_event_desc, trace_formats};
+use crate::features::{formats_by_id, meta_info, read_event_desc, trace_formats};
 use crate::header::{EVENT_TYPE_SIZE, Features};
 use crate::read::Recording;
 use crate::{Attr, Endian, Event, Feature, until_nul};
@@ -20,6 +20,8 @@ pub enum NameSource {
     EventTypes,
     /// Feature TRACING_DATA, which names tracepoints.
     TracingData,
+    /// Feature META_INFO of simpleperf.
+    MetaInfo,
     /// Not stored: derived from type and config.
     Attr,
 }
@@ -56,12 +58,24 @@ pub fn names_of(
     let types = event_types.chunks_exact(EVENT_TYPE_SIZE);
     let types: Vec<_> = types.map(|entry| (endian.u64(entry, 0), until_nul(&entry[8..]))).collect();
     let tracing = section(Feature::TRACING_DATA).map(|s| tracepoints(s, endian)).unwrap_or_default();
+    let infos = section(Feature::META_INFO).map_or(&[][..], |section| section);
+    let types_of_simpleperf = meta_info(infos, b"event_type_info").unwrap_or_default();
     let name = |(index, event): (usize, &Event)| {
         let attr = event.attr();
         let first = (index == 0).then_some(&0);
         let updated = event.ids.iter().chain(first).find_map(|id| updates.get(id)).cloned();
         let desc = || described.get(index).map(|desc| desc.name.to_vec());
         let typed = || types.iter().find(|(id, _)| *id == Some(attr.config)).map(|(_, name)| name.to_vec());
+        let listed = || {
+            let line = |line: &&[u8]| {
+                let mut words = line.rsplitn(3, |&byte| byte == b',');
+                let number = |word: Option<&[u8]>| str::from_utf8(word?).ok()?.trim().parse::<u64>().ok();
+                let (config, kind) = (number(words.next()), number(words.next()));
+                (kind, config) == (Some(attr.type_.into()), Some(attr.config))
+            };
+            let line = types_of_simpleperf.split(|&byte| byte == b'\n').find(line)?;
+            line.rsplitn(3, |&byte| byte == b',').nth(2).map(<[u8]>::to_vec)
+        };
         let traced = || tracing.get(&attr.config).filter(|_| attr.is_tracepoint()).cloned();
         let found = |name: Option<Vec<u8>>, source| {
             name.filter(|name| !name.is_empty()).map(|name| EventName { name, source })
@@ -70,6 +84,7 @@ pub fn names_of(
             .or_else(|| found(desc(), NameSource::EventDesc))
             .or_else(|| found(typed(), NameSource::EventTypes))
             .or_else(|| found(traced(), NameSource::TracingData))
+            .or_else(|| found(listed(), NameSource::MetaInfo))
             .unwrap_or_else(|| EventName { name: made_name(attr).into_bytes(), source: NameSource::Attr })
     };
     events.iter().enumerate().map(name).collect()

@@ -11,6 +11,7 @@ mod repaired;
 mod section;
 mod simpleperf;
 mod stack_tables;
+mod stored_files;
 #[cfg(test)]
 mod tests;
 mod tracing_data;
@@ -21,7 +22,9 @@ pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_nu
 pub use repaired::{Repaired, meaningless, repair};
 pub(crate) use section::put_str;
 use section::{Int, Section};
+pub(crate) use simpleperf::meta_info;
 pub use stack_tables::{StackTables, united_stack_tables};
+pub use stored_files::{StoredFile, StoredSymbol, stored_files};
 use tracing_data::MAGIC;
 pub use tracing_data::TracingData;
 
@@ -105,9 +108,10 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
         }),
         Feature::GROUP_DESC => group_desc(s).map(drop),
         Feature::AUXTRACE => auxtrace_index(s).map(drop),
-        Feature::META_INFO => simpleperf::meta_info(s),
+        Feature::META_INFO => simpleperf::meta_infos(s),
         Feature::FILE => simpleperf::old_files(s),
         Feature::FILE2 => simpleperf::files(s),
+        Feature::HIPERF_FILES_SYMBOL => stored_files::hiperf_files(s),
         Feature::CACHE => {
             s.version::<u32>(1)?;
             s.counted("caches", 28, |s| {

@@ -275,6 +275,8 @@ impl Feature {
     pub const ETM_BRANCH_LIST: Feature = Feature(133);
     /// Records of the mappings and names of threads at the beginning of the recording.
     pub const INIT_MAP: Feature = Feature(134);
+    /// The files that were mapped, with symbols that were hit.
+    pub const HIPERF_FILES_SYMBOL: Feature = Feature(192);
     /// Call stacks, in place of those in samples.
     pub const HIPERF_STACK_TABLE: Feature = Feature(197);
 
@@ -288,6 +290,7 @@ impl Feature {
             132 => "FILE2",
             133 => "ETM_BRANCH_LIST",
             134 => "INIT_MAP",
+            192 => "HIPERF_FILES_SYMBOL",
             197 => "HIPERF_FILES_UNISTACK_TABLE",
             _ => return None,
         })

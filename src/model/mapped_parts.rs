@@ -35,6 +35,12 @@ impl MappedParts {
         }
     }
 
+    /// The lowest offset or address of a DSO that was mapped.
+    pub fn first(&self, dso: u32) -> Option<u64> {
+        let ((of, start), _) = self.parts.range((dso, 0)..).next()?;
+        (*of == dso).then_some(*start)
+    }
+
     /// The part around an offset or address of a DSO, and the recorded offset of its start.
     pub fn at(&self, dso: u32, place: u64) -> Option<(Range<u64>, u64)> {
         let (&(_, start), &(end, offset)) = self.parts.range((dso, 0)..=(dso, place)).next_back()?;

@@ -8,6 +8,7 @@ mod facts;
 mod frames;
 mod ids;
 mod naming;
+mod stored;
 
 pub use dumps::{PerfMaps, Places, pid_in};
 pub use facts::{EventFacts, Facts, FactsSurvey, kernel_reference};

@@ -25,6 +25,7 @@ use crate::dumps::PerfMaps;
 use crate::facts::Facts;
 use crate::frames::Frame;
 use crate::ids::{IdOptions, can_have_id, dso_name, is_kernel_name, object_of, recorded_on};
+use crate::stored::StoredFiles;
 
 /// The recording whose code is named, and the places to search for symbols.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +49,8 @@ pub struct Images<'f> {
     sources: Sources,
     /// The sources for guests: this machine has none of their files.
     guest_sources: Sources,
+    /// The symbols in the recording itself.
+    stored: StoredFiles<'f>,
 }
 
 /// The reason why no file of a DSO can be used.
@@ -73,7 +76,8 @@ impl<'f> Images<'f> {
     pub fn new(Search { facts, features, endian, ids, .. }: Search<'f>) -> Images<'f> {
         let recorded_on = recorded_on(features, endian);
         let sources = sources(ids, !ids.is_foreign(), &recorded_on);
-        Images { facts, sources, guest_sources: guest_sources(ids, &recorded_on) }
+        let stored = StoredFiles::new(features, endian);
+        Images { facts, sources, guest_sources: guest_sources(ids, &recorded_on), stored }
     }
 
     /// A DSO of the recording.
@@ -105,8 +109,12 @@ impl<'f> Images<'f> {
         Some(if files.is_empty() { Err(Lack::File) } else { Ok(files) })
     }
 
-    /// Its symbols, if they can be found.
+    /// Its symbols, if they can be found: those of its file, or those in the recording, which need not be all.
     pub fn of(&self, number: u32) -> Option<Image> {
+        self.of_file(number).or_else(|| self.stored.image(number, self.facts))
+    }
+
+    fn of_file(&self, number: u32) -> Option<Image> {
         let (dso, object) = self.object(number)?;
         let (id, reference) = (self.facts.ids.get(dso), self.facts.reference.as_ref());
         let module = |sources: &Sources| {

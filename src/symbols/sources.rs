@@ -161,7 +161,8 @@ impl Reference {
 pub enum Image {
     /// The symbols of a file, looked up by file offset, and the files with its DWARF.
     File(Box<ElfFile>, Symbols, Option<DwarfPlaces>),
-    /// The symbols of a kernel, looked up by address; `shift` is added to a recorded address first.
+    /// The symbols of a kernel, looked up by address, or those of a file in a recording, looked up by its offset;
+    /// `shift` is added first.
     Kernel {
         /// The table.
         symbols: Symbols,

@@ -80,6 +80,7 @@ mod shares;
 mod snapshots;
 mod split;
 mod stats;
+mod stored;
 mod strip;
 mod support;
 mod svg;

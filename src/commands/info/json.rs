@@ -322,6 +322,7 @@ fn events<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Event<'f>> {
             NameSource::EventDesc => "EVENT_DESC",
             NameSource::EventTypes => "event types",
             NameSource::TracingData => "TRACING_DATA",
+            NameSource::MetaInfo => "META_INFO",
             NameSource::Attr => "attr",
         };
         Event {

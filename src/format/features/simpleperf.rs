@@ -19,13 +19,20 @@ use crate::protobuf::{Field, Message};
 use crate::{FaultCode, Value};
 
 /// Keys and values, each with its NUL. No key is empty.
-pub(super) fn meta_info(s: &mut Section<'_>) -> Option<()> {
+pub(super) fn meta_infos(s: &mut Section<'_>) -> Option<()> {
     s.repeated("infos", |s| {
         s.rest().first().filter(|byte| **byte != 0)?;
         s.c_str("key")?;
         s.c_str("value")
     })
     .map(drop)
+}
+
+/// The value of a key in META_INFO.
+pub(crate) fn meta_info<'f>(section: &'f [u8], key: &[u8]) -> Option<&'f [u8]> {
+    let mut texts = section.split(|&byte| byte == 0);
+    std::iter::from_fn(|| texts.next().zip(texts.next()))
+        .find_map(|(name, value)| (name == key).then_some(value))
 }
 
 /// Files as older versions wrote them, with the number of their symbols.

@@ -312,6 +312,14 @@ const CASES: &[Case] = &[
         "files=[{path='/a' type=ELF file min_vaddr=0x1000 offset=0x7 symbols=2} \
          {path='[krn]' type=kernel min_vaddr=0x1 symbols=0}]",
     ),
+    (
+        Feature::HIPERF_FILES_SYMBOL,
+        |b| {
+            let b = b.u32(1).u32(3).raw("/a\0").u32(2).u64(0x1000).u64(0x200).u32(3).raw("01\0");
+            b.u32(1).u64(0x1010).u32(8).u32(2).raw("f\0")
+        },
+        "files=[{path='/a' type=2 address=0x1000 offset=0x200 build_id='01' symbols=1}]",
+    ),
     (Feature(200), |b| b.raw([1, 2, 0]), "bytes=010200"),
 ];
 

@@ -1,0 +1,83 @@
+//! Finds the symbols that a recording of simpleperf or hiperf holds of a DSO.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use perfx_format::Endian;
+use perfx_format::features::{StoredFile, stored_files};
+use perfx_format::header::Features;
+use perfx_model::address_space::{Dso, Machine};
+use symbols::{Image, Symbol, Symbols};
+
+use crate::facts::Facts;
+use crate::ids::{dso_name, is_kernel_name};
+
+/// The files whose symbols are in a recording.
+#[derive(Debug)]
+pub(crate) struct StoredFiles<'f> {
+    files: Vec<StoredFile<'f>>,
+    /// The numbers of the files, by name.
+    by_name: HashMap<OsString, Vec<usize>>,
+}
+
+impl<'f> StoredFiles<'f> {
+    pub(crate) fn new(features: &'f Features, endian: Endian) -> StoredFiles<'f> {
+        let files = stored_files(features, endian);
+        let mut by_name = HashMap::<OsString, Vec<usize>>::new();
+        for (number, file) in files.iter().enumerate().filter(|(_, file)| !file.symbols.is_empty()) {
+            let path = OsStr::from_bytes(file.path);
+            by_name.entry(path.to_owned()).or_default().push(number);
+            // A module is mapped by its path, or by its name in brackets.
+            let key = module_key(file.path);
+            if key != path {
+                by_name.entry(key).or_default().push(number);
+            }
+        }
+        StoredFiles { files, by_name }
+    }
+
+    /// The symbols of a DSO, if there are any.
+    pub(crate) fn image(&self, number: u32, facts: &Facts) -> Option<Image> {
+        let (dso, _) = facts.spaces.dsos().get(number as usize)?;
+        if dso.machine != Machine::Host {
+            return None;
+        }
+        let name = dso_name(dso);
+        let is_module = dso.kernel && !is_kernel_name(name);
+        let named = || self.by_name.get(OsStr::from_bytes(name));
+        let files = named().or_else(|| self.by_name.get(&module_key(name)).filter(|_| is_module))?;
+        let shift = self.shift(dso, number, &self.files[*files.first()?], facts)?;
+        let symbols = files.iter().flat_map(|&file| &self.files[file].symbols).map(|symbol| Symbol {
+            start: symbol.address,
+            end: symbol.address.saturating_add(symbol.len),
+            limit: u64::MAX,
+            weak: false,
+            global: true,
+            name: symbol.name.into(),
+        });
+        Some(Image::Kernel { symbols: Symbols::new(symbols.collect()), shift })
+    }
+
+    /// The distance from the place of a frame to the address of its symbol; wraps.
+    fn shift(&self, dso: &Dso, number: u32, file: &StoredFile<'_>, facts: &Facts) -> Option<u64> {
+        if dso.kernel && is_kernel_name(dso_name(dso)) {
+            return Some(0);
+        }
+        // The place of code in a module is its address, in a file its offset there.
+        let start = match dso.kernel {
+            true => facts.modules.get(&number).copied().flatten()?.wrapping_add(file.offset.unwrap_or(0)),
+            false => file.offset.or_else(|| facts.parts.first(number))?,
+        };
+        Some(file.address.wrapping_sub(start))
+    }
+}
+
+/// The name of a module, as a name of no file.
+fn module_key(path: &[u8]) -> OsString {
+    let mut key = OsString::from("[");
+    key.push(build_id::module_name(Path::new(OsStr::from_bytes(path))));
+    key.push("]");
+    key
+}
