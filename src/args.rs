@@ -22,7 +22,6 @@ pub(crate) struct ThreadArgs {
     threads: u16,
 }
 
-/// The maximum number of threads.
 const THREADS_MAX: u16 = 1024;
 
 fn threads(text: &str) -> Result<u16, String> {
@@ -127,12 +126,10 @@ fn print(text: &str) -> Result<()> {
     stdout().write_all(text.as_bytes()).context("standard output")
 }
 
-/// A JSON document, indented.
 pub(crate) fn json_document(document: &impl Serialize) -> Result<String> {
     json(document, true)
 }
 
-/// A line of NDJSON.
 pub(crate) fn json_line(line: &impl Serialize) -> Result<String> {
     json(line, false)
 }

@@ -199,7 +199,6 @@ impl Program {
         self.passes.iter().filter_map(|spec| Some((spec, spec.command?)))
     }
 
-    /// Lists the commands by group.
     fn listed(&self, command: &clap::Command) -> String {
         let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
             Some(about) => about.to_string(),
@@ -213,7 +212,6 @@ impl Program {
         self.groups().into_iter().map(group).collect()
     }
 
-    /// Every group with all its commands.
     fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
         let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name).collect();
         let mut groups: Vec<(_, Vec<_>)> =

@@ -24,7 +24,7 @@ const MORE: [(&str, &str); 4] = [
     ("perfx completion SHELL", "completion for your shell"),
 ];
 
-/// Prints the page if the command line asks for it, and returns the exit code.
+/// Prints the page for these command lines, and returns the exit code.
 pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     match args {
         [] | [_] => Some((write(&mut stderr()).map(|()| say_stdin()), 2)),

@@ -162,7 +162,6 @@ pub(crate) struct CodeEntry {
     repair: Option<&'static str>,
 }
 
-/// How perf reacts.
 struct Reacts(Reaction);
 
 impl Serialize for Reacts {
@@ -362,7 +361,6 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     text.lines().map(|line| printable(line) + "\n").collect()
 }
 
-/// The missing code of traces.
 fn missing_text(code: &[MissingCode]) -> String {
     if code.is_empty() {
         return String::new();

@@ -82,7 +82,6 @@ impl Du {
     }
 }
 
-/// A table of bytes.
 #[derive(Serialize)]
 pub(crate) struct ByteTable {
     title: &'static str,

@@ -177,7 +177,6 @@ impl<W: Write> Shown<W> {
         Shown { out, format, member: None }
     }
 
-    /// Writes one part or record in either JSON form.
     fn json(&mut self, part: Printed<'_>) -> io::Result<()> {
         if self.format == Format::Ndjson {
             return self.line(&Output::new(part), b"\n");

@@ -306,7 +306,6 @@ impl Inject {
         Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
     }
 
-    /// The pass that writes the images of jitdumps.
     fn jit_pass(&self, ids: &IdOptions) -> Result<Box<dyn Pass>> {
         let (folders, roots) = (self.jit_dir.clone(), ids.roots().to_vec());
         let options = JitOptions::new(self.images(), self.jit_layout, folders, roots, ids.is_foreign())

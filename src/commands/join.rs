@@ -82,7 +82,6 @@ impl FromArgMatches for InOrder {
     }
 }
 
-/// An input and its options.
 struct Input {
     source: Source,
     offset: Option<i64>,

@@ -76,10 +76,8 @@ pub(crate) struct Pack {
 /// The last file of a pack, [`MANIFEST`], which `perfx unpack` checks the others by.
 pub(crate) type Output<'m> = Document<FORM, &'m Manifest>;
 
-/// The version of the manifest's form.
 pub(crate) const FORM: u32 = 1;
 
-/// The name of the manifest in a pack.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// The name of the recording in a pack: a file, or a folder of files.
@@ -130,11 +128,8 @@ struct Entry {
 }
 
 enum Bytes {
-    /// A file that is already open.
     Open(Arc<File>),
-    /// A file at a path.
     At(PathBuf),
-    /// These bytes.
     Here(perfx_format::Bytes),
 }
 

@@ -51,7 +51,6 @@ impl Recover {
         self.write.write_recording("recover", &source, recording, passes, false)
     }
 
-    /// True if the whole recording can be read.
     fn is_whole(&self, recording: &mut Recording) -> Result<bool> {
         let mut whole = recording.faults.iter().all(|fault| fault.severity == Severity::Odd)
             && meaningless(&recording.features, recording.endian).is_empty();

@@ -266,7 +266,6 @@ struct Bounds<'c> {
     /// Bytes read of the pack.
     read: &'c Cell<u64>,
     max_size: Option<u64>,
-    /// Bytes of all files.
     bytes: u64,
     names: u64,
 }

@@ -135,7 +135,6 @@ impl Watch {
     }
 }
 
-/// Adds the totals to the report.
 fn totals(figures: &Figures, report: &mut Report) {
     let Figures { bytes, count, names } = figures;
     let samples = counted(count.total(), "sample", "samples");

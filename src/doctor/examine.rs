@@ -112,7 +112,6 @@ struct Patient {
     /// True if all records can be read, and `recover` restores the recording.
     whole: bool,
     records: u64,
-    /// True if an event has been seen.
     has_event: bool,
     order: Option<Order>,
     times: Times,

@@ -62,7 +62,6 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
     agree(recording, findings);
 }
 
-/// The place of a feature's section.
 fn location(recording: &Recording, feature: Feature, what: impl std::fmt::Display) -> Location {
     let sections = recording.file.as_ref().map(|file| file.sections.as_slice()).unwrap_or_default();
     let offset = sections.iter().find(|(other, _)| *other == feature).map(|(_, section)| section.offset);

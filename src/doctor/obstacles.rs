@@ -15,7 +15,7 @@ use perfx_pipeline::{Result, scan_both};
 /// A part that the reader refuses or misreads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Obstacle {
-    /// A description: `attrs of 144 bytes, it knows 120`.
+    /// A description, such as `attrs of 144 bytes, it knows 120`.
     pub what: String,
     /// The number of such records or events.
     pub count: u64,

@@ -230,7 +230,6 @@ struct Span<'p> {
     folder: Option<PathBuf>,
 }
 
-/// A function of a file.
 fn file_span<'p>(
     place: &'p NamedPlace<'p>,
     content: Option<&Content>,
@@ -261,7 +260,6 @@ struct Kernel<'s> {
 }
 
 impl<'s> Kernel<'s> {
-    /// Finds the code of these functions.
     fn find(
         chosen: impl Iterator<Item = Place>,
         images: &'s Images<'s>,

@@ -70,7 +70,6 @@ impl Program {
         Ok(Code::new(bytes, self.elf.code.clone(), module))
     }
 
-    /// True if both addresses are in the same function.
     fn same_function(&self, one: u64, other: u64) -> bool {
         let start = |address| self.functions.find(address).map(|symbol| symbol.start);
         start(one).is_some_and(|one| Some(one) == start(other))
@@ -189,7 +188,7 @@ pub struct BranchCounts {
     pub branches: u64,
     /// Those with neither end in the program.
     pub outside: u64,
-    /// Those of the kernel.
+    /// Branches of the kernel.
     pub kernel: u64,
 }
 
@@ -215,8 +214,7 @@ impl BranchProfile {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, its samples lack a field to select by, or decoding
-    /// fails.
+    /// The recording cannot be read or decompressed, samples lack a field to select by, or decoding fails.
     pub fn add(
         &mut self,
         recording: &mut Recording,
@@ -337,7 +335,6 @@ impl BranchProfile {
         self.traces.is_empty()
     }
 
-    /// The number of branches in the program.
     pub(crate) fn branches(&self) -> u64 {
         self.traces.values().map(|taken| taken.count).sum()
     }
@@ -361,7 +358,6 @@ impl BranchProfile {
         moved
     }
 
-    /// Adds straight-line code.
     fn run(&mut self, start: u64, end: u64, count: u64) {
         let sum = self.runs.entry((start, end)).or_default();
         *sum = sum.saturating_add(count);
@@ -599,7 +595,7 @@ impl Files<'_> {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+    /// The recording cannot be read or decompressed, or its samples lack a field to select by.
     pub(crate) fn read(
         &self,
         recording: &mut Recording,
@@ -670,7 +666,6 @@ struct Jump {
     is_of_kernel: bool,
 }
 
-/// Takes the samples of one batch.
 struct Worker<'f> {
     files: &'f Files<'f>,
     lookup: Lookup,

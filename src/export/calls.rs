@@ -43,7 +43,7 @@ impl Stacks {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read, or lacks what the calls are selected by.
+    /// The recording cannot be read, or lacks a field to select by.
     pub fn of_calls(
         (recording, decoded): (&mut Recording, Option<Recording>),
         facts: &Facts,

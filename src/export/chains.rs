@@ -251,7 +251,6 @@ impl<'f> Resolver<'f> {
         Ok(Some(Deferred::User(UserPart { tid, cookie: user.cookie, stack })))
     }
 
-    /// The frame of an address.
     pub(crate) fn frame(&mut self, at: At<'_>, mode: u16, address: u64) -> Result<u32> {
         let space = at.space(&self.facts.guests, mode);
         self.frame_in(space, at.key, (at.sample.record.level(mode), address))
@@ -316,7 +315,6 @@ impl<T> Waiting<T> {
         self.0.entry(task_and_cookie).or_default().push((kernel, sample));
     }
 
-    /// The samples with this user part.
     pub(crate) fn take(&mut self, user: UserPart) -> Vec<Incomplete<T>> {
         self.0.remove(&(user.tid, user.cookie)).unwrap_or_default()
     }

@@ -190,7 +190,6 @@ impl Run {
 /// The weight of a part of the samples in a run.
 type PartOf<'p> = &'p dyn Fn(&Run) -> u64;
 
-/// Two sides that are compared.
 struct Sides<'r> {
     runs: [&'r [Run]; 2],
     options: ChangeOptions,

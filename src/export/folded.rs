@@ -22,7 +22,7 @@ use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 /// The contents of the lines.
 #[derive(Clone, Default, Debug)]
 pub struct FoldedOptions {
-    /// What the stacks were grouped by.
+    /// The grouping of the stacks.
     pub grouping: Grouping,
     /// Mark functions of the kernel with `_[k]`.
     pub kernel: bool,

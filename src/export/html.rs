@@ -113,7 +113,7 @@ pub struct EventHead {
 pub struct Side<'s> {
     /// Its stacks, grouped by name, process, thread, CPU and time.
     pub stacks: &'s Stacks,
-    /// What its records mean.
+    /// The facts of its survey.
     pub facts: &'s Facts,
     /// The node of each stack.
     pub placed: &'s [u32],

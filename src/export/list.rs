@@ -27,7 +27,7 @@ use crate::counted::counted_events;
 use crate::shown::{Counted, SampledEvents, ShownEvent};
 use crate::stacks::Weight;
 
-/// What is listed.
+/// The kinds of lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Events, also those without samples
@@ -319,7 +319,6 @@ struct Tally {
     late: Late<(u32, Key)>,
 }
 
-/// Counts the samples of one batch.
 struct Counter<'l> {
     what: What,
     facts: &'l Facts,
@@ -391,7 +390,7 @@ struct Named {
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+/// The recording cannot be read or decompressed, or its samples lack a field to select by.
 pub fn list(
     recording: &mut Recording,
     what: What,

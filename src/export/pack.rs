@@ -20,9 +20,9 @@ pub struct SymbolFiles {
     pub dsos: BTreeMap<BuildId, PackedDso>,
     /// The perf maps of processes, by pid.
     pub maps: BTreeMap<u32, Bytes>,
-    /// What has no file that can be used, and why.
+    /// DSOs and maps without a usable file, and the reason.
     pub missing: BTreeSet<(Vec<u8>, String)>,
-    /// The number of these that the recording has no build-id of.
+    /// The number of these without a build-id in the recording.
     pub without_id: u64,
 }
 

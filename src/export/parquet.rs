@@ -96,7 +96,7 @@ pub struct TableOptions {
     pub threads: usize,
 }
 
-/// What was written.
+/// The results of writing.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// The tables with their numbers of rows.
@@ -512,7 +512,6 @@ fn text_of<'t>(row: &SampleRow, part: Part, texts: &'t Texts) -> Option<(u32, &'
     texts.get_index(number as usize).map(|text| (number, &text[..]))
 }
 
-/// The name of a cpumode.
 fn mode(mode: u16) -> &'static str {
     match mode {
         cpumode::USER => "user",

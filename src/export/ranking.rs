@@ -210,7 +210,6 @@ impl Ranking {
         (if is_of_kernel { "[kernel]" } else { &function.name }, dso)
     }
 
-    /// The functions in order.
     fn sorted(&self, order: Order) -> Vec<(u32, FunctionTotal)> {
         let totals = (0..).zip(self.named.totals(self.of_nodes.clone()));
         let mut sorted: Vec<_> = totals.filter(|(_, of)| !of.total.is_zero()).collect();

@@ -170,7 +170,7 @@ impl<'f> SampledEvents<'f> {
         Ok(())
     }
 
-    /// What is counted: one event, or all.
+    /// The counted event, or all.
     pub fn counted(&self, only: Option<u32>) -> Counted {
         let mut counted = Counted::default();
         for (event, Weight { samples, period }) in self.counted_events(only) {

@@ -76,7 +76,6 @@ impl Sorted {
         Sorted { spill: BufWriter::new(spill), len: 0, runs: Vec::new(), records: 0 }
     }
 
-    /// The number of records in the batches so far.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
@@ -99,7 +98,6 @@ impl Sorted {
         Ok(())
     }
 
-    /// Starts to merge the rows of all batches.
     pub(crate) fn merge(self) -> Result<Merge> {
         let spill = self.spill.into_inner().map_err(|error| error.into_error()).with_context(full)?;
         let spill = Arc::new(spill);
@@ -153,7 +151,6 @@ impl Merge {
     }
 }
 
-/// A part of a file.
 struct Part {
     file: Arc<File>,
     at: u64,

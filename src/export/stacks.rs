@@ -130,7 +130,7 @@ impl Stacks {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read or decompressed, or its samples lack what they are selected by.
+    /// The recording cannot be read or decompressed, or its samples lack a field to select by.
     pub fn collect(
         recording: &mut Recording,
         facts: &Facts,
@@ -245,7 +245,6 @@ struct Part {
     deferred: Vec<Deferred<Vec<(Row, Weight)>>>,
 }
 
-/// Takes the samples of one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     grouping: Grouping,

@@ -110,7 +110,6 @@ fn batches(
     })
 }
 
-/// Prints the samples.
 fn print(
     mut records: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
     (facts, forms, names): (&Facts, &[Form<'_>], &SharedNames),

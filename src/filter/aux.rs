@@ -61,7 +61,7 @@ const FRONT: usize = 4096;
 pub(crate) enum Kept<'r> {
     All,
     Nothing,
-    /// These bytes, the first of which was at this offset of the AUX stream.
+    /// These bytes, which begin at this offset of the AUX stream.
     Part(u64, Cow<'r, [u8]>),
 }
 

@@ -463,7 +463,6 @@ fn functions(text: &str) -> Result<List<Regex>> {
     Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
 }
 
-/// Matches a whole name.
 fn whole(part: &str) -> Result<Regex> {
     // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
     let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
@@ -487,8 +486,7 @@ pub struct EventList {
 }
 
 impl EventList {
-    /// Parses a list of regular expressions. Commas inside slashes do not separate:
-    /// `cpu/event=0x3c,umask=0/`.
+    /// Parses a list of regular expressions; commas inside slashes (`cpu/event=0x3c,umask=0/`) do not count.
     ///
     /// # Errors
     ///

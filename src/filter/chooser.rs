@@ -191,7 +191,6 @@ impl Chooser {
         Lookups { files: self.spaces.clone().map(Lookup::new), functions, last: None }
     }
 
-    /// Decides by these functions from now on.
     pub(crate) fn set_functions(&self, functions: Functions) {
         let set = self.functions.set(Arc::new(functions));
         debug_assert!(set.is_ok(), "they are named once");

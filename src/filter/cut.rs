@@ -34,7 +34,7 @@ pub(crate) struct CutRecords {
     pub(crate) aux: CutAux,
 }
 
-/// The AUXTRACE records of which only a part is kept, and the bytes of their data.
+/// The AUXTRACE records that are kept in part, and the bytes of their data.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CutAux {
     chunks: u64,
@@ -216,7 +216,6 @@ impl CutRecords {
         Stage::rewrite(self)
     }
 
-    /// Keeps the selected data of an AUXTRACE record.
     fn cut_aux(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         match self.cut.kept_aux(&record) {
             Kept::All => out.keep(record),

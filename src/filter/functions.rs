@@ -45,7 +45,6 @@ impl Found {
         (symbol.only.is_empty() || self.wanted) && !self.excluded && (leaf.only.is_empty() || self.leaf)
     }
 
-    /// Adds a caller.
     pub(crate) fn add(&mut self, caller: Found) {
         self.wanted |= caller.wanted;
         self.excluded |= caller.excluded;

@@ -37,7 +37,6 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// An empty result for a filter with these options.
     pub(crate) fn new(options: &FilterOptions) -> Gathered {
         let changes = options.dso.is_set().then(Changes::default);
         // If a pid or tid keeps nothing, the report lists the names of the existing ones.
@@ -48,7 +47,6 @@ impl Gathered {
         Gathered { changes, has_windows, tasks, ..Gathered::default() }
     }
 
-    /// The kinds that the first survey needs.
     pub(crate) fn kinds(options: &FilterOptions) -> Kinds {
         if options.drops_events() {
             return Kinds::ALL;

@@ -65,7 +65,6 @@ impl Property {
 }
 
 impl Rule {
-    /// The number of the record's part.
     pub(crate) fn part_of(&self, record: &Record<'_>, layouts: &Layouts) -> usize {
         let layout = layouts.layout_of(record);
         match self {

@@ -55,7 +55,7 @@ impl SelectedSamples {
     ///
     /// # Errors
     ///
-    /// The recording cannot be read, or its samples lack what they are selected by.
+    /// The recording cannot be read, or its samples lack a field to select by.
     pub fn if_any(
         recording: &mut Recording,
         options: &Arc<FilterOptions>,

@@ -66,7 +66,6 @@ impl BatchNeeders {
         }
     }
 
-    /// Takes in the end of a round.
     pub(crate) fn end_round(&mut self, record: Range<usize>) {
         for part in self.open.drain(..) {
             let own = self.own.of(part, OwnRanges::default);

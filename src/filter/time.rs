@@ -262,7 +262,6 @@ impl Windows {
         Windows { ranges: intervals.map(|intervals| intervals.iter().map(range).collect()) }
     }
 
-    /// Selects one range.
     pub(crate) fn one(range: Range<OrderKey>) -> Windows {
         Windows { ranges: Some(vec![range]) }
     }

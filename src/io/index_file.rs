@@ -13,7 +13,6 @@ use rustix::process::geteuid;
 
 use crate::term::report::tell;
 
-/// The path of a recording's index.
 pub(crate) fn index_path(recording: &Path) -> PathBuf {
     let mut path = OsString::from(recording.components().as_path());
     path.push(".pfi");

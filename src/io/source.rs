@@ -41,7 +41,6 @@ impl InputArgs {
         InputArgs { positional: Some(path), input: Vec::new() }
     }
 
-    /// The path that the user gave.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.all().next()
     }
@@ -272,7 +271,6 @@ impl Source {
         named.collect()
     }
 
-    /// Opens the recording.
     pub(crate) fn open(&self) -> Result<Recording> {
         Ok(match self {
             Source::Path(_) if self.is_missing_default() => {

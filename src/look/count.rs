@@ -395,7 +395,6 @@ impl Tally {
         ]
     }
 
-    /// Absorbs the counts of a later batch.
     pub(crate) fn join(&mut self, later: Tally) {
         self.stored.join(&later.stored);
         self.expanded.join(&later.expanded);

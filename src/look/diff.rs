@@ -64,7 +64,7 @@ impl Side {
 /// Features about how a recording is stored, not about its contents.
 const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
 
-/// Kinds that are not counted: contents compared with the header's, and compressed records (expanded).
+/// Kinds that are not counted: those compared with the header, and compressed records, which are expanded.
 const ASIDE: Kinds = Kinds::HEADER
     .union(Kinds::COMPRESSED)
     .and(RecordType::EVENT_UPDATE)
@@ -72,8 +72,8 @@ const ASIDE: Kinds = Kinds::HEADER
     .without(RecordType::HEADER_EVENT_TYPE);
 
 /// Compares two recordings, which must be readable more than once (see [`Recording::spooled`]). Details of
-/// storage are ignored, and so are these features. After a difference, the records are counted on `threads`
-/// threads. Faults of the recordings are reported.
+/// storage and features in `ignored` are not compared. After a difference, the records are counted on
+/// `threads` threads. Faults of the recordings are reported.
 ///
 /// # Errors
 ///

@@ -57,7 +57,6 @@ impl ProfileArgs {
         Ok(())
     }
 
-    /// Compares the recordings.
     pub(super) fn run(&self, recordings: &[PathBuf], read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let [a, b] = match (recordings, &*self.vs) {
             ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
@@ -121,7 +120,7 @@ impl ProfileArgs {
     }
 }
 
-/// Reports the changes, and the tests behind them.
+/// Reports the changes, and how they were tested.
 fn report_changes(found: &ProfileDiff, report: &mut Report) {
     let beyond = found.functions.iter().filter(|function| function.change.beyond_noise).count();
     let what = match (found.all.beyond_noise, beyond) {
@@ -148,7 +147,6 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
     }
 }
 
-/// The comparison as a table.
 pub(super) fn text(found: &ProfileDiff) -> String {
     let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
     let row = |name: String, of: &Change| {

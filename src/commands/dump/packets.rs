@@ -32,7 +32,6 @@ pub(crate) struct PacketEntry<'r> {
 pub(super) struct Packets {
     listing: Listing,
     format: Format,
-    /// The number of records with unknown packets.
     unknown: u64,
 }
 

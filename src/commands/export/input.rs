@@ -82,7 +82,6 @@ impl StackArgs {
         self.select.ids().map_err(usage)
     }
 
-    /// The selected samples. The error is one of usage.
     pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {
         filter_of(&self.select)
     }
@@ -174,9 +173,8 @@ pub(crate) fn each_recording(
     Ok(())
 }
 
-/// The recording with complete call chains, in a temporary file of about the size of the recording without
-/// stacks: stacks (perf record --call-graph dwarf) are unwound, and callers known only from the link register
-/// of aarch64 are inserted.
+/// The recording with complete call chains, in a temporary file of about its size without stacks: user stacks
+/// (perf record --call-graph dwarf) are unwound, and callers in the link register of aarch64 are inserted.
 pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,

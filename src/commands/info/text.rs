@@ -236,7 +236,6 @@ fn plain(value: Option<&Value<'_>>) -> String {
     }
 }
 
-/// The rows of one feature.
 fn rows(section: &Section<'_>) -> Rows {
     let decoded = &section.decoded;
     let get = |name| plain(decoded.get(name));

@@ -133,7 +133,6 @@ fn streams(path: &Path) -> Option<Vec<Stream>> {
     Some(streams)
 }
 
-/// Starts to count a stream.
 fn count(stream: Stream, seen: &Seen, ended: &Arc<AtomicBool>) -> Option<JoinHandle<()>> {
     let (seen, ended) = (seen.clone(), ended.clone());
     let work = move || {

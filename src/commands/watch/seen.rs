@@ -13,7 +13,6 @@ use perfx_look::LiveCount;
 #[derive(Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<Figures>>);
 
-/// The figures to show.
 #[derive(Clone, Default)]
 pub(super) struct Figures {
     /// Bytes of the recording, as stored.

@@ -43,7 +43,6 @@ pub(super) struct Branch<P> {
 }
 
 impl<P> Branch<P> {
-    /// True if it has one of these flags.
     pub(super) fn has(&self, flags: u32) -> bool {
         self.flags.0 & flags != 0
     }

@@ -51,7 +51,6 @@ struct Open {
     is_found: bool,
 }
 
-/// The function of untraced code.
 const UNTRACED: u32 = u32::MAX;
 
 /// The function that runs in a thread, and since when.
@@ -90,7 +89,6 @@ impl<'f> Follower<'f> {
         Ok(Follower { functions, frames, runners: BTreeMap::new(), shared })
     }
 
-    /// Follows the branches of the next batch.
     pub(super) fn join(&mut self, part: Part) -> Result<()> {
         let Follower { functions, frames, runners, shared } = self;
         let numbers = frames.absorb(&part.tree)?;
@@ -190,7 +188,6 @@ impl Thread {
         self.open.last().is_some_and(|open| open.function == place.function)
     }
 
-    /// Calls the function at a place.
     fn call(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         let Place { function, start, is_kernel, .. } = place;
         let node = match self.open.last() {
@@ -297,7 +294,6 @@ impl Thread {
         self.callers = 0;
     }
 
-    /// Data was lost.
     fn lose(&mut self, shared: &mut Shared<'_>) {
         self.stop(shared);
         self.forget();

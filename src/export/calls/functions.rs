@@ -14,11 +14,9 @@ use crate::chains::StackTree;
 /// The function of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The number of the function.
     pub(super) function: u32,
     /// The frame at its start; without a symbol, the same one.
     pub(super) start: u32,
-    /// True if this is its start.
     pub(super) is_start: bool,
     pub(super) is_kernel: bool,
 }
@@ -26,7 +24,6 @@ pub(super) struct Place {
 /// A file or process memory, and where the function begins in it; `None` for all code without a symbol.
 type Key = (Option<u32>, u32, Option<u64>);
 
-/// The functions of a recording.
 pub(super) struct Functions<'n> {
     names: Names<'n>,
     files: &'n DwarfFiles,

@@ -18,7 +18,6 @@ struct Node {
     depth: u32,
 }
 
-/// The stacks.
 #[derive(Default, Debug)]
 pub(super) struct Nodes {
     list: Vec<Node>,

@@ -12,7 +12,6 @@ use super::follow::Follower;
 use crate::chains::{At, Resolver, numbered};
 use crate::stacks::{Grouping, Label};
 
-/// Takes the samples of one batch.
 pub(super) struct Reader<'f> {
     pub(super) facts: &'f Facts,
     pub(super) grouping: Grouping,

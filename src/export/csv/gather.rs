@@ -190,7 +190,6 @@ struct Part {
     late: Late<Target>,
 }
 
-/// Takes the records of one batch.
 struct Reader<'f> {
     facts: &'f Facts,
     counted_as: &'f [Option<CountedAs>],

@@ -27,7 +27,6 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows, sorted by time.
     pub(super) fn sorted(self) -> Vec<u8> {
         sorted(self.writer.get_ref(), &self.rows)
     }

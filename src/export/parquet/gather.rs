@@ -156,7 +156,6 @@ impl Found {
     }
 }
 
-/// Takes the samples of one batch.
 struct Worker<'f> {
     facts: &'f Facts,
     /// For each event, whether its raw data has fields.
@@ -361,7 +360,6 @@ impl Worker<'_> {
     }
 }
 
-/// The number of a text.
 fn text(texts: &mut Texts, text: &[u8]) -> Result<u32> {
     match texts.get_index_of(text) {
         Some(number) => Ok(number as u32),

@@ -19,7 +19,6 @@ pub(super) struct History {
 /// The machine, process and thread.
 pub(super) type Thread = (Machine, u32, u32);
 
-/// A mapping.
 pub(super) struct Mapped {
     pub(super) space: Space,
     pub(super) start: u64,

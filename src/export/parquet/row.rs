@@ -126,7 +126,6 @@ impl SampleRow {
     }
 }
 
-/// Sets the period of a packed row.
 pub(super) fn set_period(row: &mut [u8], period: u64) {
     row[PERIOD..PERIOD + 8].copy_from_slice(&period.to_le_bytes());
 }

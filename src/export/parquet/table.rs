@@ -182,7 +182,6 @@ impl Leaf {
         8
     }
 
-    /// Encodes the values of a row group.
     fn encode(
         mut self,
         column: ColumnDescPtr,
@@ -265,7 +264,6 @@ fn shown(text: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// The Parquet type of a column.
 fn parquet_type(column: &Column) -> Result<TypePtr, ParquetError> {
     let needed = |nullable| if nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     let text = |name: &str, nullable| {
@@ -469,7 +467,6 @@ impl TableWriter {
         self
     }
 
-    /// Texts by name.
     pub(super) fn text_map<'t>(&mut self, entries: impl IntoIterator<Item = (&'t str, String)>) -> &mut Self {
         let (mut bytes, mut is_first) = (0, true);
         let [keys, values] = &mut self.leaves[self.next..self.next + 2] else { return self };

@@ -52,7 +52,6 @@ pub(super) struct Form<'t> {
     pub(super) shows_only_code: bool,
     /// True if the raw data of its samples are flags.
     pub(super) has_flow: bool,
-    /// True if targets are shown.
     pub(super) shows_targets: bool,
     /// The recorded machine, which determines the names of registers.
     pub(super) machine: &'t str,

@@ -207,7 +207,6 @@ pub(super) struct Registers<'s> {
     values: RegisterValues<'s>,
 }
 
-/// The values of registers.
 #[derive(Debug)]
 struct RegisterValues<'s> {
     regs: Regs<'s>,
@@ -236,7 +235,6 @@ impl Serialize for RegisterValues<'_> {
     }
 }
 
-/// The own fields of a tracepoint.
 #[derive(Debug)]
 struct OwnFields<'s> {
     printer: &'s TracePrinter<'s>,
@@ -343,7 +341,6 @@ pub(super) fn push_frames(
     Ok(())
 }
 
-/// Appends the fields of a sample.
 pub(super) fn begin(out: &mut Vec<u8>, line: SampleLine<'_>) -> Result<()> {
     push_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
 }

@@ -22,7 +22,6 @@ pub(super) struct Called {
     pub(super) name: Option<Arc<str>>,
     /// Bytes from the start of the symbol.
     pub(super) offset: u64,
-    /// True if it was inlined into the next one.
     pub(super) inlined: bool,
     /// `None` if the address is in no mapping.
     pub(super) dso: Option<Arc<[u8]>>,
@@ -79,7 +78,6 @@ pub(super) struct SharedNames {
 }
 
 impl SharedNames {
-    /// The functions of a frame.
     pub(super) fn of(&self, frame: Frame, lines: Lines, address: u64) -> Result<Found> {
         let address = if lines == Lines::None { 0 } else { address };
         let place = Place { dso: frame.dso, process: frame.process, lines, address };
@@ -129,7 +127,6 @@ pub(super) fn with_names<R: Send>(
 struct Namer<'n> {
     names: Names<'n>,
     files: &'n DwarfFiles,
-    /// True if inlined calls are shown.
     inlined: bool,
     /// The DSOs and process memory needed so far.
     places: HashMap<(Option<u32>, u32), NamedPlace<'n>>,

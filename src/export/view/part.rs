@@ -58,7 +58,6 @@ impl OpenSample {
         OpenSample { record: Box::new(batch.with_only(record)), counted, late, waits_for }
     }
 
-    /// Appends the sample of an event.
     pub(super) fn write(
         &self,
         out: &mut Vec<u8>,
@@ -112,7 +111,6 @@ pub(super) struct Reader<'v> {
     pub(super) is_selected: Option<IsSelected<'v>>,
     /// For each event, true if its counters are shown.
     pub(super) wanted: &'v [bool],
-    /// Only counts samples.
     pub(super) counts_only: bool,
     /// True to show where decoding a trace failed.
     pub(super) shows_errors: bool,

@@ -64,7 +64,6 @@ pub(super) struct SampleWriter<'v> {
 /// `Printer`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indent {
-    /// The end in the text.
     pub(super) end: usize,
     /// Its width, bytes.
     pub(super) width: usize,
@@ -163,7 +162,6 @@ impl<'v> SampleWriter<'v> {
         SampleWriter { facts, forms, options, names, comms, written, chains, front, branches, last, indent }
     }
 
-    /// Appends a sample.
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
         let Shown { record, layouts, layout, parts, .. } = shown;
         let (mut buffer, mut stored): (Vec<u8>, Sample<'_>);

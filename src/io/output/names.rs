@@ -51,7 +51,6 @@ impl OutputPath {
         Ok((self.existing == Existing::BackUp && is_there()?).then(|| old_name(&self.path)))
     }
 
-    /// The path in messages.
     fn name(&self) -> String {
         self.path.display().to_string()
     }

@@ -19,7 +19,6 @@ use crate::io::streams;
 pub(crate) enum Existing {
     /// Refuse the output, unless the file is empty: mktemp creates such files for others to fill.
     Keep,
-    /// Replace it.
     Replace,
     /// Replace it and keep it as `PATH.old`.
     BackUp,
@@ -80,7 +79,7 @@ impl Target {
         }
     }
 
-    /// An existing file or folder. A file is made beside the one that it replaces, not its link (/dev/fd/5).
+    /// An existing file or folder. A file is made beside the real one, not beside a link to it (/dev/fd/5).
     pub(crate) fn resolved(path: &Path) -> Result<Target> {
         let at = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         Ok(Target::Path { at, given: path.to_owned() })

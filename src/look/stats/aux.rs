@@ -154,7 +154,6 @@ impl AuxTally {
         sum.psb += held.psb;
     }
 
-    /// Adds the statistics of a later batch.
     pub(crate) fn join(&mut self, later: AuxTally) {
         self.tracers.extend(later.tracers);
         later.buffers.into_iter().for_each(|(buffer, held)| self.add(buffer, held));
