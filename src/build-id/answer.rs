@@ -1,5 +1,4 @@
-//! The result of a search: a build-id and its source, or every place that was tried and the reason why it has
-//! none.
+//! The result of a search: a build-id and its source, or all places that were tried, each with the reason.
 
 use std::fmt;
 use std::path::PathBuf;

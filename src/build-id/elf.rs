@@ -269,8 +269,7 @@ fn padded_notes(mut notes: &[u8], endian: Endianness, padding: usize) -> Option<
 
 /// Data that refuses reads once a total number of bytes has been read.
 ///
-/// A limit on the single read would not suffice: a file can request the same large range, or a new one each
-/// time, 65535 times.
+/// A limit on single reads would not suffice: a file can request the same large range 65535 times.
 #[derive(Clone, Copy, Debug)]
 pub struct Metered<'a, R> {
     data: R,

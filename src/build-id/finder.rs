@@ -1,5 +1,4 @@
-//! Finds the build-id of a recorded object in the first place that has it, or reports the reason of each
-//! place.
+//! Finds the build-id of a recorded object in the first place that has it, or reports why each has none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

@@ -11,8 +11,7 @@ use crate::root::resolve;
 /// The possible module files of a root, by [`module_name`].
 pub(crate) type Modules = HashMap<OsString, BTreeSet<PathBuf>>;
 
-/// The possible kernel files: first those with debug information, where distributions install them, then the
-/// bare ones.
+/// The possible kernel files: first those with debug information, then the bare ones.
 pub(crate) fn kernels(root: &Path, release: &str) -> Vec<PathBuf> {
     let places = [
         format!("usr/lib/debug/boot/vmlinux-{release}"),
@@ -23,8 +22,7 @@ pub(crate) fn kernels(root: &Path, release: &str) -> Vec<PathBuf> {
     places.iter().filter_map(|place| resolve(root, Path::new(place)).ok()).collect()
 }
 
-/// All modules below `/lib/modules`, and those with debug information, which are ELF even if the installed
-/// ones are compressed.
+/// All modules below `/lib/modules`, and those with debug information, which are never compressed.
 ///
 /// The folders are walked because `modules.dep` is generated on the installed machine, and an unpacked
 /// package has none. A folder that cannot be read has no modules.
@@ -51,8 +49,7 @@ pub(crate) fn modules(root: &Path, release: &str) -> Modules {
 /// The kernel's name of a module: `snd_hda_intel` for `/lib/modules/REL/kernel/sound/snd-hda-intel.ko.xz` and
 /// for `[snd_hda_intel]`.
 ///
-/// modprobe(8): "there is no difference between _ and - in module names". The name never has several path
-/// components.
+/// modprobe(8): "there is no difference between _ and - in module names". The name is one path component.
 pub fn module_name(recorded: &Path) -> OsString {
     let name = recorded.as_os_str().as_bytes();
     let name = name.strip_prefix(b"[").and_then(|name| name.strip_suffix(b"]")).unwrap_or(name);

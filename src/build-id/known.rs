@@ -67,8 +67,7 @@ impl KnownIds {
     ///
     /// # Errors
     ///
-    /// An entry cannot be parsed, a path has two ids, or a file cannot be read. The error names the entry or
-    /// line.
+    /// An entry is invalid, a path has two ids, or a file cannot be read. The error names the entry or line.
     pub fn parse(list: &str) -> Result<KnownIds, KnownError> {
         let mut known = KnownIds::default();
         for (n, entry) in list.split(',').enumerate() {

@@ -1,5 +1,4 @@
-//! Finds the build-id, 1 to 20 bytes, of a path, the kernel, a module or the vdso, or reports why there is
-//! none.
+//! Finds the build-id, 1 to 20 bytes, of a path, the kernel, a module or the vdso, or the reason for none.
 //!
 //! A *build-id* is the linker's fingerprint of a program (`ld --build-id`, see ld(1)); it identifies the
 //! build of a sample's code long after the file at that path has changed. [`Finder`] searches the places

@@ -14,8 +14,7 @@ use crate::elf::{self, Error};
 use crate::root::resolve;
 use crate::{BuildId, from_elf, from_notes};
 
-/// The read limit for a file of /proc or /sys, bytes. The files used here have a few hundred bytes; `maps`
-/// has a line for each mapping.
+/// The read limit for a file of /proc or /sys, bytes. `maps` is the longest, with a line for each mapping.
 const MOST_READ: u64 = 16 << 20;
 
 /// The folder that contains /proc and /sys: `/`, or a simulated machine in a test.

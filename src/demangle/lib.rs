@@ -1,5 +1,4 @@
-//! Demangles a C++ symbol, with the wording of `c++filt --no-verbose` and perf, in bounded time and memory
-//! for any symbol.
+//! Demangles C++ symbols, as `c++filt --no-verbose` and perf word them, in bounded time and memory.
 //!
 //! The grammar is that of the [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling),
 //! which GCC and Clang use everywhere except on Windows. The ABI does not define the text of a name: spaces,

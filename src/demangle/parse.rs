@@ -3,8 +3,7 @@
 use crate::node::{Id, List, Node, Tree};
 use crate::operators::{Literal, abbreviation, builtin, builtin_d, find};
 
-/// Maximum nesting of names, types and expressions. The deepest of 640,000 symbols (LLVM, Clang, Node, GCC,
-/// OpenJDK) is 44.
+/// Maximum nesting of names, types and expressions; 44 in 640,000 symbols (LLVM, Clang, Node, GCC, OpenJDK).
 pub(crate) const DEEPEST: u32 = 256;
 
 /// The qualifiers of a type: the letter, its bit in [`Node::Qualified`], and the printed text.
@@ -186,8 +185,7 @@ impl<'n> Parser<'n> {
         suffix
     }
 
-    /// A function, an object, or something that the compiler made for one; `with_result` to include the
-    /// result of a function.
+    /// A function, an object, or what the compiler made for one; `with_result` includes a function's result.
     pub(crate) fn encoding(&mut self, with_result: bool) -> Option<Id> {
         self.nested(|parser| {
             if matches!(parser.peek(), b'G' | b'T') {

@@ -20,8 +20,7 @@ pub struct Member {
     pub function: u32,
     /// True if the function overlaps memory in which an earlier function was loaded.
     pub reuses: bool,
-    /// True if a function before it in the list has the same code, by a MOVE record, so that this one needs
-    /// no copy of it in an image.
+    /// True if the code is that of an earlier function in the list (MOVE), so that no image needs a copy.
     pub is_moved: bool,
 }
 

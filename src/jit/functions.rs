@@ -1,5 +1,4 @@
-//! Collects the functions of a jitdump: each LOAD or MOVE, with the DEBUG_INFO and UNWINDING_INFO records
-//! that belong to it.
+//! Collects the functions of a jitdump: each LOAD or MOVE, with its DEBUG_INFO and UNWINDING_INFO records.
 
 use std::collections::HashMap;
 
@@ -14,8 +13,7 @@ pub struct Functions<'a> {
     pub list: Vec<Function<'a>>,
     /// The parts of the dump that could not be read.
     pub damage: Damage,
-    /// The number of functions with an impossible address or size, and of MOVE records of functions that were
-    /// never loaded.
+    /// The number of functions with an impossible address or size, and of MOVEs of unknown functions.
     pub impossible: u64,
 }
 
@@ -40,16 +38,14 @@ pub struct Function<'a> {
     pub code: &'a [u8],
     pub(crate) lines: Option<Box<DebugInfo<'a>>>,
     pub(crate) unwinding: Option<Box<UnwindingInfo<'a>>>,
-    /// The address at which it was loaded. The addresses in `lines` belong to the code at this address. A
-    /// MOVE does not change it.
+    /// The address at which it was loaded, to which the addresses in `lines` refer, also after a MOVE.
     pub(crate) loaded_at: u64,
 }
 
 /// The largest size that is accepted for a function whose code is not in the dump, bytes.
 const SIZE_WITHOUT_CODE: u64 = 16 << 20;
 
-/// Longer names are cut to this many bytes: a record of perf.data, which has at most 64 KiB, could not hold
-/// them.
+/// Longer names are cut to this many bytes, so that they fit in a record of perf.data (64 KiB).
 const NAME_MAX: usize = 0xff00;
 
 impl Function<'_> {

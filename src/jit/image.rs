@@ -165,8 +165,7 @@ impl<'f, 'a> Image<'f, 'a> {
         self.unwind.is_some() || self.functions.iter().any(|(_, function)| !function.code.is_empty())
     }
 
-    /// The number of bytes of the file between and after functions, and in place of code missing from the
-    /// dump.
+    /// The number of bytes of the file between and after functions, and for code missing from the dump.
     pub fn gaps(&self) -> u64 {
         let code: u64 = self.functions.iter().map(|(_, function)| function.code.len() as u64).sum();
         if self.has_code() { (self.text_end - TEXT).saturating_sub(code) } else { 0 }

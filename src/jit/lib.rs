@@ -1,5 +1,4 @@
-//! Converts the jitdump of a JIT compiler into ELF images with symbols, source lines, unwind data and a
-//! build-id.
+//! Converts a JIT compiler's jitdump into ELF images with symbols, source lines, unwind data and build-id.
 //!
 //! ```
 //! use perfx_format::Endian;

@@ -1,5 +1,4 @@
-//! Reads the source lines of a function, and corrects shifted addresses and damaged file names of known
-//! writers.
+//! Reads the source lines of a function, and corrects shifted addresses and damaged file names.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,4 @@
-//! Reads a perf map, the text file in which a JIT compiler lists its code as `START SIZE NAME` lines, with
-//! hexadecimal numbers.
+//! Reads a perf map, in which a JIT compiler lists its code as `START SIZE NAME` lines, in hexadecimal.
 //!
 //! Source: tools/perf/Documentation/jit-interface.txt. A perf map contains no load times, but its lines are
 //! in the order of loading: where two of them overlap, the later one counts.

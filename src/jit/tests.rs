@@ -252,8 +252,7 @@ fn lines_of_v8_lose_the_header_that_it_adds_to_addresses() {
     assert_eq!(found, [6, 7].map(|line| Some(("a.js".to_owned(), line, 4))));
 }
 
-/// The functions of an image that have unwind data: start, size, and the CFA rules at the first and the last
-/// byte.
+/// The functions with unwind data: start, size, and the CFA rules at the first and the last byte.
 fn frames(image: &[u8]) -> Vec<(u64, u64, [String; 2])> {
     let file = object::File::parse(image).unwrap();
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };

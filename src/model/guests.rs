@@ -68,8 +68,7 @@ impl Guests {
         Some(Space { machine, pid: if kernel { KERNEL } else { pid? } })
     }
 
-    /// The guest of a record: by its event id; otherwise, as `perf kvm` records it, by the process that runs
-    /// the guest.
+    /// The guest of a record: by its event id, or else (`perf kvm`) by the process that runs the guest.
     fn guest(&self, record: &Record<'_>, layouts: &Layouts, pid: Option<u32>) -> Machine {
         self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
     }

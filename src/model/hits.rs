@@ -1,5 +1,4 @@
-//! Finds the mappings that samples hit with any of their addresses, and those needed to unwind or decode
-//! them.
+//! Finds the mappings that samples hit with any address, and those needed to unwind or decode them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -111,8 +110,7 @@ struct Processes {
 }
 
 impl Processes {
-    /// All mappings that these processes ever had, as numbers with their DSOs: their own, and those that they
-    /// may have inherited by forks.
+    /// All mappings that these processes ever had, as numbers with DSOs: own ones, and inherited by forks.
     fn mappings_of(&self, processes: &HashSet<Space>) -> impl Iterator<Item = (usize, u32)> {
         let mut all = processes.clone();
         let mut next: Vec<Space> = processes.iter().copied().collect();
@@ -138,8 +136,7 @@ pub struct Hits {
     /// The first sample in file order that hits each DSO.
     first: Vec<(u32, FirstUse)>,
     processes: Arc<Processes>,
-    /// The processes whose user stacks are in samples: readers unwind these stacks with all mappings of the
-    /// process.
+    /// The processes whose user stacks are in samples; all their mappings may be needed to unwind these.
     unwound: HashSet<Space>,
     last: Chain,
 }
@@ -157,8 +154,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// The number of outermost entries that it shares with the chain of another sample, and that belong to
-    /// the same mappings there.
+    /// The number of outermost entries shared with the chain of another sample, with the same mappings.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
         if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
             return 0;
@@ -221,8 +217,7 @@ impl Hits {
         std::mem::take(&mut self.first)
     }
 
-    /// The mappings that samples need: they hit it, or contain a stack that is unwound with it. Mappings
-    /// after the end are not needed.
+    /// The mappings that samples need: they hit it, or unwind with it. Mappings after the end are not needed.
     pub fn needed_mappings(&self) -> Vec<bool> {
         let mut needed = self.mappings.clone();
         for (mapping, _) in self.processes.mappings_of(&self.unwound) {

@@ -13,8 +13,7 @@ pub struct MappedParts {
 }
 
 impl MappedParts {
-    /// Adds a mapping of a DSO. A part of a file is a range of offsets, that of a kernel a range of
-    /// addresses.
+    /// Adds a mapping of a DSO: of a file, a range of offsets; of a kernel, a range of addresses.
     pub fn learn(&mut self, dso: u32, mapping: &Mapping<'_>, is_kernel: bool) {
         let mut start = if is_kernel { mapping.start } else { mapping.pgoff };
         let (mut end, mut offset) = (start.saturating_add(mapping.len), mapping.pgoff);

@@ -16,8 +16,7 @@ use crate::guests::Guests;
 pub struct TaskChanges {
     /// True if names are collected, too.
     named: bool,
-    /// The event ids of records of guests. Batches are read in any order, so the guest of an id is known only
-    /// after all of them.
+    /// The event ids of guests' records. Batches are read in any order, so guests are known only at the end.
     guest_ids: Vec<Option<u64>>,
     births: Vec<Birth>,
     deaths: Vec<Death>,
@@ -254,8 +253,7 @@ impl TaskChanges {
 pub enum Process {
     /// The index of its life.
     Known(u32),
-    /// A process that may have had the pid before the first known one; contains the index of the latter's
-    /// life.
+    /// A process that may have had the pid before the first known one, whose life has this index.
     Before(u32),
     /// Its birth and end are unknown.
     Timeless(Key),

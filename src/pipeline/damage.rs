@@ -23,8 +23,7 @@ impl Damage {
     /// True if a run continues after bytes that are not a record, in pipe data or not.
     pub fn tolerates(self, fragment: &Fragment, pipe: bool) -> bool {
         match self {
-            // perf tolerates that in pipe data and at the end of a compressed stream; elsewhere in a file it
-            // reports damage.
+            // perf tolerates that in pipe data and at the end of a compressed stream, but not elsewhere.
             Damage::Tolerate => pipe || matches!(fragment.origin, Origin::Chunk { .. }),
             Damage::Refuse => pipe && !fragment.is_of_zstd(),
             Damage::Salvage => true,

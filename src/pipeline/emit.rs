@@ -128,8 +128,7 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
     }
 
-    /// Drops a record. The report counts it at `Level::Info`; also report `Level::Loss` unless the user
-    /// requested the drop.
+    /// Drops a record, counted at `Level::Info`; also report `Level::Loss` unless the user requested it.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
     }

@@ -1,5 +1,4 @@
-//! Creates stages from surveys and rewrites. This is the only place where their types are erased and
-//! restored.
+//! Creates stages from surveys and rewrites; only here are their types erased and restored.
 
 use std::any::Any;
 
@@ -36,9 +35,8 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite))))
     }
 
-    /// A rewrite whose batches can be rewritten in any order, each after the prescans of all batches up to it
-    /// were absorbed. The prescan replaces a last survey without a separate walk, so it sees batches as a
-    /// survey does.
+    /// A rewrite whose batches can be rewritten in any order, each after the prescans of all batches up to
+    /// it. The prescan replaces a last survey without a walk of its own, and sees batches as a survey does.
     pub fn rewrite_prescanned<R: Prescanned + Fork>(rewrite: R) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned().forking())))
     }
@@ -49,9 +47,8 @@ impl Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned())))
     }
 
-    /// A rewrite that is created when all surveys of all passes are finished and before any record is
-    /// written. Passes begin in the order of the chain, so each sees the events and features set by earlier
-    /// ones.
+    /// A rewrite created when all surveys are finished and before any record is written. Passes begin in the
+    /// order of the chain, so each sees the events and features set by earlier ones.
     pub fn begin(make: impl FnOnce(&mut Begin<'_>) -> Result<Stage> + Send + 'static) -> Stage {
         Stage(Kind::Begin(Box::new(make)))
     }
@@ -128,8 +125,7 @@ impl<T: 'static> Erased<T> {
     }
 }
 
-/// Restores the type of a worker. It is always the type of the stage that forked it; anything else is a bug
-/// and must be reported.
+/// Restores the type of a worker, that of the stage that forked it; any other is a bug to be reported.
 fn found_again<T: 'static>(worker: Box<dyn Any>) -> Result<T> {
     match worker.downcast() {
         Ok(worker) => Ok(*worker),

@@ -1,5 +1,4 @@
-//! Defines the error of a pass or a run, which keeps its cause, and whose message includes the messages of
-//! its causes.
+//! Defines the error of a pass or a run, which keeps its causes and includes their messages.
 
 use std::error::Error as StdError;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Replaces the COMPRESSED records in the batches of a recording with their contents, on one or several
-//! threads.
+//! Replaces the COMPRESSED records of batches with their contents, on one or several threads.
 
 use perfx_format::read::{Batch, DecodeUnits, Expand, Recording, expand_alone};
 

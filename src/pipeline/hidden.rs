@@ -1,5 +1,4 @@
-//! Finds records inside copied COMPRESSED records that belong in the front of pipe data, or in the header of
-//! a file.
+//! Finds records in copied COMPRESSED records that belong in the front of pipe data, or a file's header.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -19,8 +18,7 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// A search in a recording whose compressed records are copied unexpanded. `wanted` is false only if a
-    /// file stays a file.
+    /// A search in compressed records that are copied unexpanded; not `wanted` only if a file stays a file.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }

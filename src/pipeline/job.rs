@@ -207,8 +207,7 @@ impl Job {
     }
 }
 
-/// Runs the surveys of all passes, one walk at a time for all passes that survey, until all are ready to
-/// begin.
+/// Runs the surveys of all passes, one walk at a time for all of them, until all are ready to begin.
 fn survey_all(
     recording: &mut Recording,
     passes: Vec<Box<dyn Pass>>,
@@ -293,8 +292,7 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
     features
 }
 
-/// Pipe data of perf stat has no feature STAT, but a file needs it: without it perf refuses counters without
-/// ids.
+/// A file of perf stat needs feature STAT, which pipe data lacks: else perf refuses counters without ids.
 fn set_stat(session: &mut Session) {
     let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
     if counts && session.feature(Feature::STAT).is_none() {

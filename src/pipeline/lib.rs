@@ -1,5 +1,4 @@
-//! Sends records from a reader through passes into a writer; everything that no pass changes is copied
-//! verbatim.
+//! Sends records from a reader through passes into a writer, and copies verbatim what no pass changes.
 //!
 //! The way of a batch:
 //!

@@ -28,8 +28,7 @@ pub struct Needs {
     pub records: Kinds,
     /// The kinds passed to each of its surveys. The last ones may turn out to be unnecessary.
     pub surveys: Vec<Kinds>,
-    /// True if its rewrite needs COMPRESSED records replaced with their contents. Then the output is not
-    /// compressed.
+    /// True if its rewrite needs COMPRESSED records expanded. Then the output is not compressed.
     pub decompressed: bool,
     /// True if the layout of every record must be known.
     pub ids: bool,

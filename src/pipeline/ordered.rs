@@ -1,5 +1,4 @@
-//! Runs work on many threads and returns the results in the order of the items, with a bounded number of
-//! items in memory.
+//! Runs work on many threads, with results in the order of the items and a bounded number of items in memory.
 //!
 //! The parts that do not depend on the types of items and results ([`Turns`], [`run`]) are compiled once: the
 //! copies of a generic queue and generic threads took a third of the build.
@@ -41,9 +40,8 @@ pub fn ordered<T: Send, R: Send, W: Send, E: From<Error>>(
     })
 }
 
-/// Calls `then`, on the calling thread, with an iterator over the results of `work`, which runs on the
-/// `workers` (one thread each); the results are in the order of the items. Uses fewer threads if not all can
-/// be started.
+/// Calls `then`, on the calling thread, with the results of `work` in the order of the items; `work` runs on
+/// the `workers`, one thread each, or fewer if not all can be started.
 pub(crate) fn mapped<T: Send, R: Send, W: Send, O, E: From<Error>>(
     mut items: impl Iterator<Item = T> + Send,
     workers: &mut [W],
@@ -188,8 +186,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Calls `produce` with the slots in turn until it returns false, a worker with each filled slot, and `then`
-/// on the calling thread.
+/// Calls `produce` with the slots in turn until it returns false, a worker with each filled one, and `then`.
 fn run(
     slots: usize,
     produce: &mut (dyn FnMut(usize) -> bool + Send),
@@ -257,8 +254,7 @@ pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
     spawned.context("can't start a thread; -@ 1 needs fewer")
 }
 
-/// Returns the same items; with several threads, one thread produces the next item while the current one is
-/// in use.
+/// Returns the same items; with several threads, one produces the next item while the current one is used.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! The contract between a pass and the pipeline: a pass surveys the recording as often as necessary, and then
-//! rewrites it.
+//! The contract of a pass: it surveys the recording as often as necessary, and then rewrites it.
 //!
 //! A [`Pass`] is the plan: its name, its needs, and its first [`Stage`]. A [`Survey`] reads all records of
 //! some kinds and returns the next stage. A [`Rewrite`] is the last stage, through which records go to the
@@ -103,14 +102,12 @@ pub trait Pass: Send {
     /// Its name in `perfx run -p`, in kebab-case.
     fn name(&self) -> &'static str;
 
-    /// The requirements, which are merged with those of the other passes and checked before any byte is
-    /// written.
+    /// The requirements, merged with those of the other passes and checked before any byte is written.
     fn needs(&self, _input: &Recording) -> Needs {
         Needs::default()
     }
 
-    /// The first stage: a survey if [`Needs::surveys`] is not empty, otherwise the rewrite or
-    /// [`Stage::begin`].
+    /// The first stage: a survey if [`Needs::surveys`] has any, else the rewrite or [`Stage::begin`].
     fn start(self: Box<Self>, input: &Recording) -> Stage;
 }
 
@@ -122,8 +119,7 @@ pub trait Survey: Sized + Send + 'static {
         declared
     }
 
-    /// Reads a record, decompressed if necessary. The default ignores it: [`Survey::begin_batch`] does the
-    /// work.
+    /// Reads a record, decompressed if necessary. By default, [`Survey::begin_batch`] does the work.
     ///
     /// # Errors
     ///
@@ -142,8 +138,7 @@ pub trait Survey: Sized + Send + 'static {
 
 /// The stage that records go through on their way to the output. Every method has a default that copies.
 pub trait Rewrite: Sized + Send + 'static {
-    /// Called before a batch. Only called for the first pass of a chain, because the others see only its
-    /// output.
+    /// Called before a batch, for the first pass of a chain only: the others see its output.
     fn begin_batch(&mut self, _batch: &Batch) -> Interest {
         Interest::AsDeclared
     }
@@ -159,8 +154,7 @@ pub trait Rewrite: Sized + Send + 'static {
         out.keep(record)
     }
 
-    /// Called after a batch's last record. Batch boundaries depend only on the input and carry no meaning;
-    /// emit anything still buffered.
+    /// Called after a batch's last record: emit anything still buffered. Boundaries depend only on the input.
     ///
     /// # Errors
     ///

@@ -78,8 +78,7 @@ pub(crate) struct OutputNeeds {
     pub(crate) mark_aux: bool,
     /// True if the input is pipe data and the output a file: header records are removed from the data.
     pub(crate) absorb: bool,
-    /// True if the input is a file and the output pipe data: header records among the data must not become
-    /// part of the header.
+    /// True if a file becomes pipe data: header records among the data must not become part of the header.
     pub(crate) strip: bool,
 }
 

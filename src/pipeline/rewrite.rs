@@ -1,5 +1,4 @@
-//! The core of a run: every batch goes through the chain of passes and becomes a plan, and the writer takes
-//! the plans in file order.
+//! The core of a run: batches go through the passes and become plans, which the writer takes in file order.
 
 use std::ops::Range;
 use std::slice;
@@ -225,8 +224,7 @@ fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
     planner.done()
 }
 
-/// Sends the records in the ranges, and elsewhere those of these kinds, through the chain; all others are
-/// dropped.
+/// Sends the records in the ranges, and elsewhere those of these kinds, through the chain; drops others.
 fn plan_only(
     chain: &mut [Rewriting],
     batch: &Batch,

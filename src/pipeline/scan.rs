@@ -1,5 +1,4 @@
-//! Reads every batch of a recording once, on several threads, and returns the results in file order; nothing
-//! is written.
+//! Reads every batch of a recording once, on several threads, with results in file order.
 
 use std::thread;
 
@@ -52,8 +51,7 @@ pub fn scan_past<R: Send + 'static>(
     each(recording, threads, open, work, done)
 }
 
-/// Like [`scan`] with expanded COMPRESSED records; `stored` also sees every batch that may hold some as
-/// stored, in file order.
+/// Like [`scan`] with expanded COMPRESSED records; `stored` sees batches with any as stored, in file order.
 ///
 /// # Errors
 ///
@@ -92,8 +90,7 @@ fn each<R: Send + 'static>(
     Ok(recording.check_not_cut_short()?)
 }
 
-/// Passes the batches of two recordings to `work`, with COMPRESSED records expanded. Each recording is read
-/// ahead on a thread of its own.
+/// Passes the batches of two recordings to `work`, expanded. A thread reads each recording ahead.
 ///
 /// # Errors
 ///

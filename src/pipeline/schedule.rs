@@ -1,5 +1,4 @@
-//! Decides the steps of a job before any byte is written: the walks, the temporary files, and reasons to
-//! refuse.
+//! Decides the steps of a job before any byte is written: walks, temporary files, reasons to refuse.
 
 use perfx_format::read::Recording;
 use perfx_format::{Kinds, Layouts};

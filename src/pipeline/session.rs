@@ -310,8 +310,7 @@ impl<'s> Begin<'s> {
         self.session.unnamed
     }
 
-    /// Makes the rewrite see these kinds instead of [`Needs::records`](crate::Needs::records), which was
-    /// declared before the surveys.
+    /// Makes the rewrite see these kinds instead of [`Needs::records`](crate::Needs::records).
     pub fn want_only(&mut self, kinds: Kinds) {
         self.kinds = Some(kinds);
     }

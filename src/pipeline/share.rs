@@ -1,5 +1,4 @@
-//! Gives the output the input's own blocks instead of a copy of them, where a file system lets files share
-//! blocks (btrfs, XFS).
+//! Gives the output the input's own blocks where a file system lets files share blocks (btrfs, XFS).
 
 use std::fs::File;
 use std::ops::Range;

@@ -47,8 +47,7 @@ impl<'a> Sink<'a> {
         self.position += by;
     }
 
-    /// Holds back the beginning, up to a limit, so that [`Sink::insert`] can move it. Nothing was written
-    /// yet.
+    /// Holds back the beginning, up to a limit, so that [`Sink::insert`] can move it; call it first.
     pub(crate) fn hold(&mut self) {
         self.held = true;
     }

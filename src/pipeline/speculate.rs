@@ -2,8 +2,7 @@
 //! guesses where records begin in its window of the input, and its result is valid if the previous batch ends
 //! there.
 //!
-//! Rejected: one thread that walks all headers to cut batches for the others. It takes as long as they do,
-//! and takes all page faults.
+//! Rejected: one thread that cuts batches for the others. It takes as long, and has all page faults.
 
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
@@ -140,8 +139,7 @@ impl InOrder<'_, '_> {
         Ok(())
     }
 
-    /// Reads the next batch itself, or the whole rest if that must be expanded without an announcement in the
-    /// header.
+    /// Reads the next batch, or the whole rest if that must be expanded and the header does not announce it.
     fn next(&mut self, done: Done<'_>) -> Result<()> {
         let Some(next) = self.batches.as_mut().and_then(Iterator::next) else {
             self.batches = None;

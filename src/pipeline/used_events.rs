@@ -1,5 +1,4 @@
-//! Finds the events to which records belong, and removes all others from the header, the features and
-//! ID_INDEX.
+//! Finds the events with records, and removes all others from the header, the features and ID_INDEX.
 
 use std::collections::{BTreeSet, HashSet};
 

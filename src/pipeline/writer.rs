@@ -375,8 +375,7 @@ impl<'a> Writer<'a> {
 
 /// Warns that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
-    // perf turns off its ordering of records for such a file (tools/perf/util/session.c), but it has no event
-    // yet when it opens a pipe.
+    // perf does not order such a file (tools/perf/util/session.c); on opening, a pipe has no event yet.
     let is_stat = session.feature(Feature::STAT).is_some();
     if !is_stat && session.events.iter().any(|event| !event.attr().sample_id_all()) {
         let what = "events lack sample_id_all: as pipe data, perf from 6.12 on takes all records without a time before \
@@ -387,8 +386,7 @@ fn say_unordered(session: &mut Session) {
 
 /// Warns that perf reads these events in a pipe, but refuses them in a file.
 fn say_refused(session: &mut Session) {
-    // evlist__valid_sample_type in tools/perf/util/evlist.c; the check does not apply to recordings of perf
-    // stat.
+    // evlist__valid_sample_type in tools/perf/util/evlist.c, except for recordings of perf stat.
     if session.feature(Feature::STAT).is_none()
         && let Err(error) = Layouts::new(&session.events).check_ids()
     {

@@ -1,5 +1,4 @@
-//! Finds the jitdump and the perf map of a process, also of one in a container, and opens them only if that is
-//! safe.
+//! Finds the jitdump and the perf map of a process, also in a container, and opens them only if that is safe.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -15,8 +14,7 @@ use rustix::process::geteuid;
 use crate::facts::Facts;
 use crate::ids::IdOptions;
 
-/// The largest dump that is read, bytes. A larger one comes from a process that ran for days, or is meant to
-/// exhaust memory.
+/// The largest dump that is read, bytes. Larger ones are from many days, or meant to exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
 /// The pid in the name of a dump, `…/jit-4711.dump`. perf recognises a mapped dump by this name.

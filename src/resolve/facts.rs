@@ -165,8 +165,7 @@ impl EventFacts {
         self.cycles
     }
 
-    /// The time between its samples while a CPU works, ns, if known from the event: the period of a clock,
-    /// else the requested frequency.
+    /// The time between its samples while a CPU works, ns, if known: the period of a clock, or the frequency.
     pub fn interval(&self) -> Option<u64> {
         let period = self.fixed_period.filter(|_| self.clock);
         period

@@ -305,8 +305,7 @@ impl RecordedIds {
         entries.for_each(|entry| self.learn(&entry));
     }
 
-    /// Machine (see [`Machine::pid`]), name and build-id of each entry without padding, in no particular
-    /// order.
+    /// Machine (see [`Machine::pid`]), name and unpadded build-id of each entry, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
         self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id.unpadded()))
     }
@@ -373,8 +372,7 @@ pub struct Correction {
 }
 
 impl Correction {
-    /// Sets the id in an MMAP2 record with another one, in an entry of feature BUILD_ID, or in a
-    /// HEADER_BUILD_ID record.
+    /// Replaces the id in an MMAP2 record, an entry of feature BUILD_ID, or a HEADER_BUILD_ID record.
     pub fn apply(&self, kind: RecordType, bytes: &mut [u8], endian: Endian) {
         match kind {
             RecordType::MMAP2 => set_mmap2_build_id(bytes, self.id.as_bytes(), endian),
@@ -573,8 +571,7 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file, so nothing more can be checked. On another machine, an inode or a
-                // release means nothing.
+                // A vdso has no file to check. On another machine, an inode or a release means nothing.
                 let is_vdso = matches!(object, Object::Vdso | Object::Vdso32);
                 let is_here = matches!(source, Source::File | Source::ProcRoot(_) | Source::RunningKernel);
                 let by_name = !checked && !is_vdso || is_here && !self.is_of_here;
@@ -672,8 +669,7 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     name.starts_with(b"/") && (dso.tells_id() || flags & MAP_HUGETLB == 0 && !is_memory(name))
 }
 
-/// True for the name of a kernel, not of a module: in recordings of `perf kvm`, a guest kernel's name
-/// contains the pid of its process.
+/// True for the name of a kernel, not of a module; in `perf kvm`, a guest kernel's has the pid.
 pub fn is_kernel_name(name: &[u8]) -> bool {
     name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
 }

@@ -230,8 +230,7 @@ pub struct Named {
     pub without: Vec<String>,
     /// The number of samples whose innermost frame has a name, and of all; 0 if not counted.
     pub samples: [u64; 2],
-    /// Further messages about DSOs: DWARF that was not read completely, and missing names of kernel
-    /// functions.
+    /// Further messages: DWARF that was not read completely, missing names of kernel functions.
     pub said: Vec<(Level, String)>,
 }
 

@@ -1,5 +1,4 @@
-//! Finds files by their build-id in the cache of debuginfod's clients and, if requested, downloads them with
-//! `debuginfod-find`.
+//! Finds files by build-id in the cache of debuginfod's clients, and can download them (`debuginfod-find`).
 //!
 //! Rejected: an HTTP client of our own, which would bring TLS and would not know the settings of
 //! debuginfod-client-config(7) that the program knows.

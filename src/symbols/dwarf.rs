@@ -34,8 +34,7 @@ const READS_FOR_A_BYTE: u64 = 8;
 /// The reads that are always allowed, so that small files may reference the same data often.
 const FIRST_READS: u64 = 1 << 18;
 
-/// Maximum number of attributes of an abbreviation. Compilers write some 20; those that take no bytes are not
-/// counted as reads.
+/// Maximum of attributes of an abbreviation, some 20 in practice; empty ones are not counted as reads.
 const MOST_ATTRIBUTES: usize = 256;
 
 /// The bytes of a mapped file.

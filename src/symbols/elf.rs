@@ -39,8 +39,7 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with symbols that the dynamic linker does not need (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// Its symbols in the order of its tables. In a kernel module, addresses are relative to the start of
-    /// `.text`.
+    /// Its symbols in the order of its tables; in a kernel module, relative to the start of `.text`.
     pub symbols: Vec<Symbol>,
     /// The architecture, if known here.
     pub arch: Option<Arch>,
@@ -86,8 +85,7 @@ impl ElfFile {
         })
     }
 
-    /// Takes the symbols of `.gnu_debugdata`, those that the dynamic linker does not need. Data that expands
-    /// to more than 256 MiB is ignored.
+    /// Takes the symbols of `.gnu_debugdata`, unless it expands to more than 256 MiB.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
         let Some(mini) = self.mini.take() else { return Vec::new() };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);

@@ -84,8 +84,7 @@ impl<'a> Inlined<'a> {
         calls
     }
 
-    /// The compilation directory of the code at a virtual address. Needs a stack of [`crate::DWARF_STACK`]
-    /// bytes.
+    /// The compilation directory of the code at an address; needs a stack of [`crate::DWARF_STACK`] bytes.
     pub fn folder(&self, address: u64) -> Option<PathBuf> {
         self.meter.begin();
         let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);

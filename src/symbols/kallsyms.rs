@@ -1,5 +1,4 @@
-//! Reads the text of /proc/kallsyms: one symbol per line, `ffffffff81000000 T _text`, followed by `[module]`
-//! for symbols of modules.
+//! Reads /proc/kallsyms: lines like `ffffffff81000000 T _text`, followed by `[module]` for modules.
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::Path;

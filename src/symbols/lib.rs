@@ -142,8 +142,7 @@ impl Symbols {
     }
 }
 
-/// The end of a symbol that has neither a size nor a next one: like perf, after the rest of its page and the
-/// next page.
+/// The end of a symbol that has neither a size nor a next one: as in perf, after its page and the next.
 fn page_after(start: u64) -> u64 {
     let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
     end.unwrap_or(u64::MAX)

@@ -24,8 +24,7 @@ pub struct KernelCode {
     pub bytes: Vec<u8>,
 }
 
-/// The code at these addresses, of the kernel (`None`) or the module of this name. Code that has moved since
-/// or can't be read is left out.
+/// The code of the kernel (`None`) or these modules at these addresses, unless it has moved or is unreadable.
 pub(crate) fn read(folder: &Path, mapped: &[(Option<Vec<u8>>, Range<u64>)]) -> Vec<KernelCode> {
     let path = folder.join(MEMORY);
     let (Ok(elf), Ok((file, _))) = (ElfFile::read(&path), build_id::open(&path)) else { return Vec::new() };

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// The longest demangled name, bytes: ten times the longest of libLLVM and node, and twice that of a debug
-/// build of perfx.
+/// The longest demangled name, bytes: ten times that of libLLVM and node, twice that of a debug perfx.
 const LONGEST_NAME: usize = 1 << 16;
 
 /// The capacity of the cache in bytes of names: those of some 10,000 functions.
@@ -60,8 +59,7 @@ fn demangled(symbol: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Text of a bounded length, from a bounded number of pieces: a short mangled name can stand for an endless
-/// one.
+/// Text of bounded length, from a bounded number of pieces: a short mangled name can be endless.
 struct Bounded {
     text: String,
     /// The number of pieces that may still be written.

@@ -1,5 +1,4 @@
-//! Finds the symbols of a recorded object. A file is used only if it is, as far as can be known, the recorded
-//! one.
+//! Finds the symbols of a recorded object, in files that are the recorded ones as far as can be known.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -145,8 +144,7 @@ impl Reference {
         Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
     }
 
-    /// The same for a file without symbols: `_text` is where the code of a kernel begins, and `_stext` where
-    /// its `.text` does.
+    /// The same for a file without symbols: `_text` begins the code of a kernel, and `_stext` its `.text`.
     fn shift_of_stripped(&self, elf: &ElfFile) -> Option<u64> {
         let begin = match &*self.name {
             b"_stext" => elf.text,
@@ -176,8 +174,7 @@ pub enum Image {
 pub struct SymbolFile {
     /// Its build-id.
     pub id: BuildId,
-    /// Its name in perf's build-id cache, below the entry of this build-id: `elf`, `debug`, `vdso` or
-    /// `kallsyms`.
+    /// Its name in perf's build-id cache, below the build-id: `elf`, `debug`, `vdso` or `kallsyms`.
     pub entry: &'static str,
     /// Its contents.
     pub content: Content,
@@ -319,8 +316,7 @@ impl Sources {
         })
     }
 
-    /// A kernel's file with code, and the difference between an address in the file and the recorded one;
-    /// wraps.
+    /// A kernel's file with code, and the difference of the file's addresses from the recorded ones; wraps.
     pub fn kernel_code(&self, id: Option<BuildId>, reference: &Reference) -> Option<(PathBuf, ElfFile, u64)> {
         let places = match &self.kernel {
             Some(KernelFile::Vmlinux(given)) => vec![given.clone()],
@@ -598,8 +594,7 @@ impl Sources {
         Some(DwarfPlaces { file, common: Some(common) })
     }
 
-    /// The file with the symbols stripped from this one: found by build-id, then by debug link, then by
-    /// debuginfod.
+    /// The file with the symbols stripped from this one, by build-id, debug link, or debuginfod.
     fn debug_file(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<(PathBuf, ElfFile)> {
         let files: Vec<_> = elf.build_id.into_iter().flat_map(|id| self.debug_files(id)).collect();
         let by_id = files.iter().find_map(|file| {

@@ -95,8 +95,7 @@ struct SectionPlace {
 #[derive(Clone, Debug)]
 pub struct UnwindTables<B> {
     image: B,
-    /// The holder of `.debug_frame`, if not the file: a debug file, or the expanded section of a compressed
-    /// one.
+    /// The holder of `.debug_frame`, if not the file: a debug file, or the expanded section.
     debug: Option<B>,
     /// True if `.debug_frame` is still to be expanded.
     is_compressed: bool,

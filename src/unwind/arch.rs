@@ -39,8 +39,7 @@ pub(crate) struct Architecture {
     /// return address and the caller's frame pointer are right below that address. `None` if compilers
     /// differ.
     pub(crate) frame_record: Option<u8>,
-    /// The address bits of a pointer to code. Other bits may authenticate a return address, or give the
-    /// encoding of the code.
+    /// The address bits of a pointer to code. Others may authenticate it, or give the code's encoding.
     pointer: u64,
     /// The registers of the interrupted code in the frame of a signal handler: the distance in bytes from the
     /// stack pointer on return from the handler, and the order of the registers, one word each.
@@ -169,8 +168,7 @@ pub(crate) static RISCV64: Architecture = Architecture {
     cfa_above_sp: 0,
     frame_record: Some(0),
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/riscv: struct siginfo of 128 bytes; struct ucontext, whose mcontext_t begins
-    // at 176 with pc and x1 to x31.
+    // struct rt_sigframe of arch/riscv: siginfo (128 bytes); ucontext, with mcontext_t at 176: pc, x1 to x31.
     interrupted: &[(
         SignalFrame::Rt,
         128 + 176,
@@ -295,8 +293,7 @@ impl Registers {
         found
     }
 
-    /// The registers of the code that a signal interrupted. `sp` is the stack pointer on return from the
-    /// handler.
+    /// The registers of the code that a signal interrupted; `sp` on return from the handler.
     pub(crate) fn interrupted(
         sp: u64,
         frame: SignalFrame,

@@ -123,8 +123,7 @@ impl Unresolved {
     }
 }
 
-/// True if a sample has registers of user code, with which its stack is unwound, even if their ABI is
-/// unknown.
+/// True if a sample has user registers, with which its stack is unwound, even if their ABI is unknown.
 fn has_stack(sample: &Sample<'_>) -> bool {
     !sample.has_known_user_parts() || sample.regs_user.is_some_and(|regs| regs.abi != ABI_NONE)
 }

@@ -172,8 +172,7 @@ mod tests {
 
     #[test]
     fn the_index_is_searched_for_the_function_of_an_address() {
-        // At 0x1000: functions at 0x2000, inline; at 0x2010, not unwindable; at 0x2020, with a table at
-        // 0x1100.
+        // At 0x1000: functions at 0x2000, inline; 0x2010, not unwindable; 0x2020, with a table at 0x1100.
         let words: [u32; 6] = [0x1000, 0x80a8_b0b0, 0x1008, 1, 0x1010, 0xec];
         let index: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let table: Vec<u8> =

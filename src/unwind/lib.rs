@@ -1,5 +1,4 @@
-//! Completes the call chains of samples from the registers and stacks that perf recorded with them, and the
-//! files mapped at their time.
+//! Completes the call chains of samples from their recorded registers and stacks, and the mapped files.
 //!
 //! An [`Unwinder`] holds the data of the recording; [`Convert`] works on one thread. It is the rewrite of the
 //! pass `convert-callchain`, and computes single call chains for selecting samples by their callers.
@@ -53,8 +52,7 @@ fn architectures(features: &Features, endian: Endian) -> Architectures {
     Architectures::of_machine(recorded_on(features, endian).arch.as_deref().unwrap_or_default())
 }
 
-/// True if the samples of an event have user stacks, or the link register of aarch64, which complete their
-/// call chains.
+/// True if samples of an event have user stacks, or aarch64's link register, to complete call chains.
 pub fn is_needed(events: &[Event], features: &Features, endian: Endian) -> bool {
     let inserts = architectures(features, endian).has_link_register();
     events.iter().map(Event::attr).any(|attr| {

@@ -1,5 +1,4 @@
-//! Reads the call frame information of a file: how to compute the registers of a caller from those of a
-//! frame.
+//! Reads a file's call frame information: how to compute the registers of a caller from those of a frame.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -37,16 +36,14 @@ pub(crate) enum Rule {
     /// The code returns from a signal handler with this frame.
     SignalReturn(SignalFrame),
     Outermost,
-    /// The exception tables of 32-bit Arm have no rule: it is the outermost frame, or compiled without
-    /// tables.
+    /// The exception tables of 32-bit Arm have no rule: the outermost frame, or compiled without tables.
     Refused,
     /// The file is missing, or has no tables for the code.
     Missing,
 }
 
 impl Rule {
-    /// True for a frame that the kernel made for a signal handler. It contains no call of the handler, which
-    /// returns to its first byte.
+    /// True for a frame made by the kernel for a signal handler, which returns to its first byte.
     pub(crate) fn is_of_signal(&self) -> bool {
         match self {
             Rule::SignalReturn(_) => true,
@@ -224,8 +221,7 @@ impl Rules {
         Rules { tables, arch, endian, bases, lacks_expanded, eh_frame_index, debug_frame_index }
     }
 
-    /// The rule for the instruction at `offset` of the file, or for a call that ends with this byte; and the
-    /// offsets for which it holds.
+    /// The rule for the instruction at `offset`, or for a call that ends with this byte; and where it holds.
     pub(crate) fn get(&self, offset: u64, context: &mut Context) -> (Rule, Range<u64>) {
         let alone = offset..offset.saturating_add(1);
         let Some(address) = self.tables.address_of(offset) else { return (Rule::FramePointer, alone) };
@@ -298,8 +294,7 @@ impl Rules {
         Some((rule, range))
     }
 
-    /// The vendor of the instructions in the tables: aarch64 code with authenticated return addresses has an
-    /// extra one.
+    /// The vendor of the instructions: aarch64 code with authenticated return addresses has an extra one.
     fn vendor(&self) -> Vendor {
         if self.arch.arch == Arch::Aarch64 { Vendor::AArch64 } else { Vendor::Default }
     }
@@ -317,8 +312,7 @@ impl Rules {
         usize::try_from(offset).ok()
     }
 
-    /// The rule of an entry, and the addresses where it applies; `None` if it does not cover the address.
-    /// `data` is the section.
+    /// The rule of an entry of `data`, and where it applies; `None` if it does not cover the address.
     fn rule<'a, S: UnwindSection<Data<'a>>>(
         &self,
         section: &S,

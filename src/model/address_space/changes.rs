@@ -53,9 +53,8 @@ impl Changes {
         Kinds::SPACES
     }
 
-    /// Adds a record of these kinds. Also accepts KSYMBOL: code that the kernel made at run time becomes a
-    /// DSO with the symbol's name. Returns the number of the mapped DSO within these changes. `machine` is
-    /// the machine of the record.
+    /// Adds a record of these kinds, or KSYMBOL: code that the kernel made becomes a DSO with the symbol's
+    /// name. Returns the number of the mapped DSO within these changes. `machine` is that of the record.
     pub fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine) -> Option<u32> {
         let key = OrderKey::of(record, layouts.layout_of(record), layouts);
         match record.kind() {

@@ -1,5 +1,4 @@
-//! Finds the newest of many mappings over an address at a slot, in logarithmic time, however the mappings
-//! overlap.
+//! Finds the newest of many overlapping mappings over an address at a slot, in logarithmic time.
 //!
 //! A segment tree: leaf n covers the addresses from bound n to the next bound, an inner node those of both
 //! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list

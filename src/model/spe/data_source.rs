@@ -130,8 +130,7 @@ pub fn is_of_memory(record: &SpeRecord) -> bool {
     operation.is_load || operation.is_store || operation.is_vector
 }
 
-/// The data source of a record of the CPU with this main id register and these reported events; 0 if it is
-/// not about data.
+/// The data source of a record of a CPU with this main id register and reported events; 0 if none.
 pub(super) fn data_source(record: &SpeRecord, midr: Option<u64>, reported: u64) -> u64 {
     if !is_of_memory(record) {
         return 0;

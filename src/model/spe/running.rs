@@ -1,5 +1,4 @@
-//! Tracks the current thread of each CPU, from decoded records or else from SWITCH records, and the process
-//! of each thread.
+//! Tracks the thread on each CPU, from decoded or else SWITCH records, and the process of each thread.
 
 use std::collections::HashMap;
 

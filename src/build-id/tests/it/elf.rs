@@ -1,5 +1,4 @@
-//! Build-ids are found in ELF files of every shape, and no bytes make the reader panic, hang or use much
-//! memory.
+//! Build-ids are found in ELF files of every shape, and no bytes make the reader panic, hang or waste memory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

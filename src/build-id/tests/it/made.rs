@@ -1,5 +1,4 @@
-//! ELF files and notes written by hand, field by field as in elf(5), so that no writer shares a mistake with
-//! the reader.
+//! ELF files and notes written field by field as in elf(5), so that no writer shares a mistake of the reader.
 
 /// The shape of an ELF file: class, byte order, and headers.
 #[derive(Clone, Copy, Debug)]
@@ -89,8 +88,7 @@ pub(crate) fn elf_of_notes(shape: Shape, notes: &[u8], align: u64) -> Vec<u8> {
     file.half(segment).half(shape.segments.into());
     file.half(section).half(if shape.sections { 2 } else { 0 }).half(0);
     if shape.segments {
-        // PT_NOTE; the flags (4 = readable) are the second field in one class and the last but one in the
-        // other.
+        // PT_NOTE; the flags (4 = readable) are the second field in one class, the last but one in the other.
         file.word(4);
         if shape.bits == 64 {
             file.word(4);

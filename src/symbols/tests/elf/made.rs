@@ -3,8 +3,7 @@
 /// The build-id of each file.
 pub(crate) const ID: [u8; 20] = [0x5a; 20];
 
-/// An ELF file of x86-64 with these sections, one function for all of its code, and a build-id. Addresses are
-/// file offsets.
+/// An ELF file of x86-64 with these sections, one function, and a build-id. Addresses are file offsets.
 pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &ID].concat();
     // The name, the kind, the section it is in, the address and the size.
@@ -26,8 +25,7 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
         for value in [0, at, at, bytes.len() as u64] {
             table.extend(value.to_le_bytes());
         }
-        // The section with the names of symbols, the number of local ones, the alignment, and the size of an
-        // entry.
+        // The section with names of symbols, the number of local ones, the alignment, the size of an entry.
         let [link, info, size] = if *kind == 2 { [3, 1, 24] } else { [0; 3] };
         table.extend([link, info, 1, 0, size, 0].map(u32::to_le_bytes).concat());
         contents.extend(*bytes);
