@@ -8,8 +8,7 @@ use crate::Endian;
 /// The smallest attr, `PERF_ATTR_SIZE_VER0`, in bytes.
 pub const ATTR_SIZE_MIN: usize = 64;
 
-/// The largest attr, in bytes: the kernel rejects an attr larger than a page (kernel/events/core.c,
-/// perf_copy_attr).
+/// The largest attr, bytes: a page, as in the kernel (kernel/events/core.c, perf_copy_attr).
 pub const ATTR_SIZE_MAX: usize = 4096;
 
 /// One event of the recording: its `struct perf_event_attr` as recorded, and the ids of its counters.
@@ -22,8 +21,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Makes an event from the bytes of an attr of any size. Missing bytes decode as zeros if there are fewer
-    /// than 64.
+    /// Makes an event from the bytes of an attr of any size. Missing bytes up to 64 decode as zeros.
     pub fn new(raw: Vec<u8>, ids: Vec<u64>, endian: Endian) -> Event {
         let attr = Attr::decode(&raw, endian);
         Event { raw, attr, ids }
@@ -318,8 +316,7 @@ pub struct KnownAttr {
 }
 
 impl KnownAttr {
-    /// Shortens an attr, and clears the bits that are not known. Returns true if bytes other than zero were
-    /// cut off.
+    /// Shortens an attr, and clears unknown bits. Returns true if bytes other than zero were cut off.
     pub fn narrow(&self, raw: &mut Vec<u8>, endian: Endian) -> bool {
         self.clear_bits(raw, endian);
         let cuts = raw.get(self.size..).is_some_and(|rest| rest.iter().any(|&byte| byte != 0));
@@ -386,14 +383,12 @@ pub const ATTR_FLAGS: &[(u32, &str)] = &[
 ];
 
 impl Attr {
-    /// PERF_TYPE_TRACEPOINT: the raw data of its samples can be decoded only with the recording's
-    /// TRACING_DATA.
+    /// PERF_TYPE_TRACEPOINT: the raw data of its samples is decoded with the recording's TRACING_DATA.
     pub fn is_tracepoint(&self) -> bool {
         self.type_ == 2
     }
 
-    /// True for PERF_TYPE_HARDWARE and PERF_TYPE_HW_CACHE, whose upper half of `config` is the type of a PMU,
-    /// or 0.
+    /// True for PERF_TYPE_HARDWARE and PERF_TYPE_HW_CACHE: the upper half of `config` is a PMU's type, or 0.
     fn is_generic(&self) -> bool {
         matches!(self.type_, 0 | 3)
     }
@@ -408,8 +403,7 @@ impl Attr {
         if self.is_generic() { self.config & u64::from(u32::MAX) } else { self.config }
     }
 
-    /// The flags `exclude_user`, `exclude_kernel`, `exclude_hv`, `exclude_host` and `exclude_guest`, for
-    /// comparison.
+    /// The flags `exclude_user`, `_kernel`, `_hv`, `_host` and `_guest`, for comparison.
     pub fn excluded_modes(&self) -> u64 {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }

@@ -138,8 +138,7 @@ pub(crate) fn without_alias(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
 }
 
-/// `:u`, `:kpp`, `:H`: the measured levels unless all are measured, the precision, then host or guest unless
-/// both are measured.
+/// `:u`, `:kpp`, `:H`: the measured levels unless all are, the precision, then host or guest unless both are.
 pub(crate) fn modifiers(attr: &Attr) -> String {
     let mut text = String::new();
     let mut measured = |levels: &[(u32, char)]| {

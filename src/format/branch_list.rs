@@ -120,8 +120,7 @@ fn expand(message: &[u8], at: usize) -> Result<Vec<u8>> {
     Ok(expanded)
 }
 
-/// The contents of a message: the binaries, and true if there are branch stacks (LBR), too. `None` if it is
-/// damaged.
+/// The binaries of a message, and true if there are branch stacks (LBR), too. `None` if it is damaged.
 pub fn binaries(message: &[u8]) -> Option<(Vec<TracedBinary<'_>>, bool)> {
     let (mut found, mut has_stacks) = (Vec::new(), false);
     for field in Message(message) {

@@ -15,8 +15,7 @@ pub struct ByTracepoint<T> {
 }
 
 impl<T> ByTracepoint<T> {
-    /// Computes a value from the format of each tracepoint with an event, if feature TRACING_DATA contains
-    /// it.
+    /// Computes a value from the format of each event's tracepoint, if feature TRACING_DATA has it.
     pub fn new<'t>(
         events: &[Event],
         features: &'t Features,

@@ -47,8 +47,7 @@ impl Bytes {
         Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })
     }
 
-    /// True if the bytes are part of a mapped file, so that keeping them costs no memory that the kernel
-    /// cannot reclaim.
+    /// True for bytes of a mapped file, which cost no memory that the kernel cannot reclaim.
     pub fn is_mapped(&self) -> bool {
         matches!(&*self.owner, Owner::Map(_))
     }

@@ -210,8 +210,7 @@ fn layout_of<'l>(
             Some((FaultCode::IdPosition, "the events store their id at different places".to_owned())),
         );
     }
-    // All events have the id at the same position. Records written by perf itself have the layout of the
-    // first event.
+    // All events have the id at the same position; perf's own records have the layout of the first event.
     let id = first.id(record).unwrap_or(0);
     let layout = (record.kind() != RecordType::SAMPLE).then_some(first);
     (layout, Some((FaultCode::IdUnknown, format!("no event has the id {id}"))))
@@ -287,8 +286,7 @@ fn fields<'a>(
     }
 }
 
-/// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, with the layout of the event whose
-/// sample caused it.
+/// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, as of the event of its sample.
 fn trailer_of_build_id(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     if let Some((layout, trailer)) = layouts.trailer_after(d.rest()) {
         d.skip("padding", d.left() - trailer.len())?;

@@ -1,5 +1,4 @@
-//! Reads and writes integers at a byte offset in the recording's byte order; nothing is ever swapped in
-//! place.
+//! Reads and writes integers at a byte offset in the recording's byte order, never swapped in place.
 
 /// The byte order of a recording (of the machine that recorded it).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

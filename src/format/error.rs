@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use crate::{FaultCode, Origin, RecordType};
 
-/// The reason why bytes could not be read as a recording. One word wide, so that results stay cheap to
-/// return.
+/// The reason why bytes could not be read as a recording. One word wide, so that results stay cheap.
 ///
 /// ```
 /// use std::error::Error as _;
@@ -113,8 +112,7 @@ impl Error {
         self
     }
 
-    /// Names the fault of a recording that does not follow the format, as in [`crate::header::Fault`] and
-    /// [`crate::Issue`].
+    /// Names the fault in the format, as in [`crate::header::Fault`] and [`crate::Issue`].
     #[must_use]
     pub fn code(mut self, code: FaultCode) -> Error {
         self.0.code.get_or_insert(code);

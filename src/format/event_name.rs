@@ -1,5 +1,4 @@
-//! Finds the name of an event: the one stored in the recording, or else the one that perf derives from type
-//! and config.
+//! Finds the name of an event: the recorded one, or else the one that perf derives from type and config.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,8 +35,7 @@ pub struct EventName {
     pub source: NameSource,
 }
 
-/// The names of a recording's events, in their order. `updates` are the names in its EVENT_UPDATE records, by
-/// id.
+/// The names of a recording's events, in order. `updates` are those in its EVENT_UPDATE records, by id.
 pub fn event_names(recording: &Recording, updates: &HashMap<u64, Vec<u8>>) -> Vec<EventName> {
     let Recording { events, features, event_types, endian, .. } = recording;
     names_of(events, features, event_types, *endian, updates)
@@ -130,8 +128,7 @@ impl OwnNames {
 /// The modifiers of an event's name (tools/perf/util/parse-events.l).
 const MODIFIERS: &[u8] = b"ukhpPGHSDIWebRX";
 
-/// The name without the modifiers after its last colon, or after the last of a PMU's slashes: `cpu-clock` of
-/// `cpu-clock:ppp`.
+/// The name without modifiers after its last colon, or its last slash: `cpu-clock` of `cpu-clock:ppp`.
 ///
 /// ```
 /// use perfx_format::event_name::without_modifiers;

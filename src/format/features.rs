@@ -1,8 +1,7 @@
 //! Decodes every feature section that perf is known to write, and encodes those that passes change. Damage
 //! and unknown fields are noted; no length or count is trusted.
 //!
-//! To add a feature: a line in `kinds.rs`, an arm in `read` and a section typed by hand in
-//! `features/tests.rs`.
+//! To add a feature: a line in `kinds.rs`, an arm in `read`, a section in `features/tests.rs`.
 
 mod build_id;
 mod initial_maps;
@@ -46,8 +45,7 @@ pub struct FeatureContext {
     pub cpus: Option<NrCpus>,
 }
 
-/// Decodes a feature section or the payload of a HEADER_FEATURE record, which has the same layout. An unknown
-/// feature yields its `bytes`.
+/// Decodes a feature section or the equal payload of a HEADER_FEATURE. An unknown feature yields its `bytes`.
 ///
 /// Do not pass a HEADER_FEATURE record without payload: it marks the end of the features. Its number is the
 /// first one unknown to the perf that wrote it (30 for 5.10, 32 for 6.1 and 6.12) and may be known by now.
@@ -284,8 +282,7 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     .map(drop)
 }
 
-/// Entries with the layout of [`BuildIdEntry`](crate::record::build_id::BuildIdEntry), up to the end of the
-/// section.
+/// Entries like [`BuildIdEntry`](crate::record::build_id::BuildIdEntry), up to the end of the section.
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     let without_pid = ids.without_pid();
@@ -378,8 +375,7 @@ fn trace_format<'a>(s: &mut Section<'a>, system: &'a [u8], formats: &mut Vec<Tra
     Some(())
 }
 
-/// The formats in the section of feature TRACING_DATA, up to the first damage. `endian` is the recording's;
-/// the section contains its own.
+/// The formats in a TRACING_DATA section, which contains its own byte order, up to the first damage.
 ///
 /// ```
 /// use perfx_format::Endian;
@@ -422,8 +418,7 @@ pub fn write_str(text: &[u8], endian: Endian) -> Vec<u8> {
     out
 }
 
-/// An event of the EVENT_DESC section, the only place in a file for its name. It describes the file's attr at
-/// the same position.
+/// An event of the EVENT_DESC section, with its name, for the file's attr at the same position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventDesc<'a> {
     /// `struct perf_event_attr` as recorded.
@@ -545,8 +540,7 @@ pub fn write_auxtrace_index(entries: &[AuxtraceEntry], endian: Endian) -> Vec<u8
 const AUXTRACE_ENTRY: usize = 16;
 const AUXTRACE_SIZE: u64 = 48;
 
-/// True for the index of AUXTRACE records as simpleperf writes it: without the number of entries before them.
-/// perf can't read that.
+/// True for simpleperf's index of AUXTRACE records, which has no number of entries. perf can't read that.
 pub fn lacks_count(section: &[u8], endian: Endian) -> bool {
     let (entries, rest) = section.as_chunks::<AUXTRACE_ENTRY>();
     rest.is_empty()

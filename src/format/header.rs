@@ -1,5 +1,4 @@
-//! Reads the header of a perf.data file and the sections it points to leniently, and notes every deviation
-//! with its offset.
+//! Reads the header of a perf.data file and its sections leniently, and notes deviations with their offsets.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -204,8 +203,7 @@ pub struct FileHeader {
     pub types: Section,
     /// Length of the whole file, bytes.
     pub len: u64,
-    /// The slots after the used ones of the feature table, verbatim: perf leaves an empty one for each
-    /// feature it could not write.
+    /// Further slots of the feature table, verbatim: perf leaves one for each feature it could not write.
     pub spare_slots: Vec<u8>,
     /// Bytes between the sections that belong to no section and are not all zeros. (perf inject leaves zeros
     /// before the data.)
@@ -217,8 +215,7 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// The number of bytes that belong to no section: those after the last one, and those after the feature
-    /// table that are not zero.
+    /// The number of bytes in no section: after the last one, and other than zero after the feature table.
     pub fn unnamed(&self) -> usize {
         let spare = self.spare_slots.iter().filter(|&&byte| byte != 0);
         self.trailing.len() + spare.count()

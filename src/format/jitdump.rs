@@ -60,8 +60,7 @@ const ENTRY_SIZE: usize = 16;
 /// The size of an UNWINDING_INFO up to its data, bytes.
 const UNWINDING_INFO_SIZE: usize = 40;
 
-/// Bit 0 of the header's flags: times are values of the processor's counter (x86: `rdtsc`), not of
-/// CLOCK_MONOTONIC.
+/// Bit 0 of the header's flags: times are of the processor's counter (`rdtsc`), not of CLOCK_MONOTONIC.
 pub const ARCH_TIMESTAMP: u64 = 1;
 
 /// The padding in the header of files that V8 writes.
@@ -296,8 +295,7 @@ pub struct UnwindingInfo<'a> {
 }
 
 impl<'a> UnwindingInfo<'a> {
-    /// Splits the data. The specification and LLVM put `.eh_frame_hdr` first; V8, CPython and perf put it
-    /// last.
+    /// Splits the data: `.eh_frame_hdr` comes first by specification and LLVM, last by V8, CPython and perf.
     fn new(data: &'a [u8], header_size: usize, mapped_size: u64) -> Option<UnwindingInfo<'a>> {
         let (last, rest) = (data.len().checked_sub(header_size)?, data.get(header_size..)?);
         let (eh_frame, eh_frame_hdr) = if begins_header(data) && !begins_header(data.get(last..)?) {
@@ -326,8 +324,7 @@ pub struct Damage {
     pub skipped: u64,
     /// The number of records with an unknown id.
     pub unknown: u64,
-    /// The size of an incomplete record at the end of the file, bytes. A file that is still being written may
-    /// have one.
+    /// The size of an incomplete record at the end of the file, which may still be written, bytes.
     pub unfinished: u64,
 }
 
@@ -372,8 +369,7 @@ impl<'a> Records<'a> {
         Some(Prefix { id: fields.u32()?, size: fields.u32()? as usize, time: fields.u64()? })
     }
 
-    /// True if a record may begin at this offset; with `known_only`, only one with a known id. Takes constant
-    /// time.
+    /// True if a record, with `known_only` of a known id, may begin at this offset. Takes constant time.
     fn is_plausible(&self, at: usize, known_only: bool) -> bool {
         let Some(Prefix { id, size, time }) = self.prefix(at) else { return false };
         let Some(record) = at.checked_add(size).and_then(|end| self.bytes.get(at..end)) else { return false };
@@ -402,8 +398,7 @@ impl<'a> Records<'a> {
         (earliest.saturating_sub(DISORDER)..=self.latest.saturating_add(LONG)).contains(&time)
     }
 
-    /// True if a record may end at this offset: the next record follows, or an incomplete one at the end of
-    /// the file.
+    /// True if a record may end at this offset: the next one follows, or one cut by the end of the file.
     fn may_end(&self, at: usize) -> bool {
         let left = self.bytes.len().saturating_sub(at);
         let unfinished = |next: Prefix| next.id <= 4 && next.size > left && self.is_time(next.time);

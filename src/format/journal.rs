@@ -6,8 +6,7 @@ use crate::{Endian, Feature};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
-/// The maximum distance of the journal from the end of an in-place change, bytes: many times the size of the
-/// largest journal.
+/// The maximum distance of the journal from the end of an in-place change, bytes: many times the largest.
 const TAIL: usize = 64 << 10;
 
 /// How often the magic may occur without a valid journal before the search stops.

@@ -1,10 +1,8 @@
-//! Names every record kind in one table and every feature bit in another; a number without a name is valid
-//! and stays a number.
+//! Names every record kind and every feature bit in a table; a number without a name is valid, too.
 
 use std::fmt;
 
-/// The kind of a record: the `type` of `struct perf_event_header`. Kinds below 64 are the kernel's; perf's
-/// own start at 64.
+/// The kind of a record: `type` of `struct perf_event_header`. The kernel's are below 64, perf's own above.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordType(pub u32);
 
@@ -24,13 +22,11 @@ columns! {
     event: Event { No Sample Chain Switch Lost Other }
     // The task in its own fields, pid first: none, a process, or a thread, too.
     names: Names { No Pid Task }
-    // The state that it changes: a mapping, a task and perhaps its address space, the end of a task, or
-    // kernel code.
+    // The state that it changes: a mapping, a task and maybe its address space, a task's end, kernel code.
     changes: Changes { No Map Task End Kernel }
     // The texts or bytes in its fields: none, the path of a file, or others.
     text: Text { No Path Yes }
-    // The meaning of an equal record later: an addition; or a repetition, because it describes a state, or
-    // because perf allows it once.
+    // An equal record later is an addition, or a repetition: of a state, or of what perf allows once.
     again: Again { New State Once }
     // Its writer, if it belongs to AUX data: the kernel, perf record, or the program that decodes it.
     aux: Aux { No Kernel Tool Error }
@@ -61,8 +57,7 @@ macro_rules! record_types {
                 }
             }
 
-            /// The smallest `header.size`, in bytes, that holds the kind's fixed fields (without the
-            /// sample_id trailer).
+            /// The smallest `header.size`, bytes, for the kind's fixed fields, without the sample_id trailer.
             pub fn min_size(self) -> usize {
                 match self.0 {
                     $($number => $min,)*
@@ -159,8 +154,7 @@ impl RecordType {
         Kinds::COMPRESSED.contains(self)
     }
 
-    /// True if the kind has a name, or a number so small that a later perf may use it. Other numbers are
-    /// damage.
+    /// True if the kind has a name, or a number so small that a later perf may use it; others are damage.
     pub fn may_exist(self) -> bool {
         self.name().is_some() || (1..=u32::from(u16::MAX)).contains(&self.0)
     }
@@ -310,8 +304,7 @@ impl fmt::Debug for Feature {
     }
 }
 
-/// A set of record kinds. Kinds from 127 on share one bit, so a set that contains one of them contains all of
-/// them.
+/// A set of record kinds. Kinds from 127 on share one bit, so it contains all of them or none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Kinds(u128);
 

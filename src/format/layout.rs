@@ -66,17 +66,14 @@ pub struct Fields {
     pub size: u16,
 }
 
-/// The fixed fields of a sample, 8 bytes each, in the order the kernel writes them (kernel/events/core.c,
-/// perf_output_sample).
+/// The fixed fields of a sample, 8 bytes each, in order (kernel/events/core.c, perf_output_sample).
 const SAMPLE_ORDER: [u64; 9] =
     [st::IDENTIFIER, st::IP, st::TID, st::TIME, st::ADDR, st::ID, st::STREAM_ID, st::CPU, st::PERIOD];
 
-/// The fields of the sample_id trailer, 8 bytes each, in the order the kernel writes them
-/// (perf_event__output_id_sample).
+/// The fields of the sample_id trailer, 8 bytes each, in order (perf_event__output_id_sample).
 const TRAILER_ORDER: [u64; 6] = [st::TID, st::TIME, st::ID, st::STREAM_ID, st::CPU, st::IDENTIFIER];
 
-/// The fixed fields of a sample of this `sample_type`, as bits of it, 8 bytes each, in the order in which
-/// they follow the record's header.
+/// The fixed fields of a sample after its header, as bits of this `sample_type`, 8 bytes each.
 pub(crate) fn sample_fields(sample_type: u64) -> impl Iterator<Item = u64> {
     SAMPLE_ORDER.into_iter().filter(move |bit| sample_type & bit != 0)
 }
@@ -173,8 +170,7 @@ impl Layout {
         self.sample_type & !fixed == 0 && sample.bytes().len() == usize::from(self.sample.size)
     }
 
-    /// Byte position of a field in this record, counted from either end; `None` if the record is too short
-    /// for it.
+    /// Byte position of a field in this record, counted from either end; `None` if it is too short.
     #[inline]
     fn position(&self, record: &Record<'_>, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
         self.place(record.kind(), record.bytes().len(), field)
@@ -365,8 +361,7 @@ pub struct Layouts {
     uniform: bool,
     has_time: bool,
     sample_types: u64,
-    /// The `attr.build_id` of each event. Kept outside the layouts, because otherwise few recordings would be
-    /// uniform.
+    /// The `attr.build_id` of each event, outside the layouts, few of which would otherwise be uniform.
     build_ids: Vec<bool>,
     tracepoints: Vec<bool>,
 }
@@ -423,8 +418,7 @@ impl Layouts {
         }
     }
 
-    /// True if an event has this id. Also true for 0, which means no id, and if no event has ids, as with a
-    /// single event.
+    /// True if an event has this id; also for 0, which means none, and if no event has ids.
     pub fn knows(&self, id: u64) -> bool {
         id == 0 || self.ids.is_empty() || self.event_of_id(id).is_some()
     }
@@ -467,8 +461,7 @@ impl Layouts {
         }
     }
 
-    /// Checks that each record finds its layout: all events have the same layout, or each record finds its
-    /// event.
+    /// Checks that each record finds its layout: by its event, unless all have the same layout.
     ///
     /// # Errors
     ///
@@ -511,8 +504,7 @@ impl Layouts {
         self.layout_of(record).map_or(0, |layout| layout.trailer.size.into())
     }
 
-    /// The layout of the sample or trailer in a record of any kind. `None` if it has neither, or its event is
-    /// unknown.
+    /// The layout of a sample or trailer in a record of any kind; `None` without one or a known event.
     pub fn layout_of_any(&self, record: &Record<'_>) -> Option<&Layout> {
         match record.kind() {
             RecordType::HEADER_BUILD_ID => self.layout_of_build_id(record),
@@ -521,8 +513,7 @@ impl Layouts {
         }
     }
 
-    /// The layout of the event whose sample made perf inject write this HEADER_BUILD_ID, if the record ends
-    /// with that sample's sample_id.
+    /// The layout of the sample_id at the end of a HEADER_BUILD_ID that perf inject wrote for a sample.
     pub fn layout_of_build_id(&self, record: &Record<'_>) -> Option<&Layout> {
         let entry = BuildIdEntry::read(record.bytes(), record.endian());
         let entry = entry.filter(|_| record.kind() == RecordType::HEADER_BUILD_ID)?;

@@ -1,5 +1,4 @@
-//! Reads and writes every form of perf.data, byte for byte and without policy. This package's README is the
-//! byte reference.
+//! Reads and writes every form of perf.data, byte for byte, without policy. The README is the byte reference.
 
 // Types of others contain those of this package, and derive Debug.
 #![warn(missing_debug_implementations)]

@@ -287,8 +287,7 @@ pub struct Renamed {
     pub whole: bool,
 }
 
-/// Replaces the names in a feature section, as [`rename_record`] does in a record. `None` if sections of this
-/// feature have no names.
+/// Replaces the names in a feature section, like [`rename_record`]. `None` if the feature has no names.
 pub fn rename_feature(
     feature: Feature,
     section: &[u8],

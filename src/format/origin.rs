@@ -1,5 +1,4 @@
-//! Tracks the origin of a record's bytes: a place in the input, in the contents of a COMPRESSED record, or a
-//! pass.
+//! Tracks the origin of a record's bytes: a place in the input or in a COMPRESSED record, or a pass.
 
 use std::fmt;
 
@@ -20,8 +19,7 @@ pub enum Origin {
         stream: u32,
         /// Absolute offset of the COMPRESSED record.
         record: u64,
-        /// Bytes from the start of that record's contents. Negative for a record that began in an earlier
-        /// COMPRESSED record.
+        /// Bytes from the start of its contents; negative for a record that began in an earlier one.
         offset: i64,
     },
     /// Made by a pass.
@@ -110,8 +108,7 @@ impl Origins {
         })
     }
 
-    /// The stream and the range of absolute offsets in it that `len` bytes came from; `None` if none came
-    /// from the input.
+    /// The stream and the range of offsets in it that `len` bytes came from; `None` if not from the input.
     pub fn span(&self, len: usize) -> Option<(u32, std::ops::RangeInclusive<u64>)> {
         let mut span: Option<(u32, u64, u64)> = None;
         for (index, &(start, _)) in self.runs.iter().enumerate() {

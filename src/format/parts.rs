@@ -93,8 +93,7 @@ impl FileHeader {
         parts
     }
 
-    /// Finds the bytes that no section contains. Bytes left by a change in place, up to its journal, are
-    /// obsolete and not counted.
+    /// Finds the bytes in no section, without the obsolete ones left by a change in place, up to its journal.
     pub(crate) fn find_unnamed(&mut self, file: &Bytes) {
         let holes = self.parts().into_iter().filter(|part| part.what == What::Hole);
         let holes: Vec<_> = holes.filter_map(|part| part.section.inside(file.len())).collect();
@@ -107,8 +106,7 @@ impl FileHeader {
             if changed.contains(&range.start) {
                 range.start = range.end.min(changed.end);
             }
-            // A change in place grows a header of 72 bytes to 104, so the bytes after it must not count as
-            // trailing.
+            // A change in place grows a header of 72 bytes to 104; the bytes after it are not trailing.
             let grown = FILE_HEADER_SIZE.min(range.end);
             if range.end == file.len() && range.start < grown {
                 if file[range.start..grown].iter().any(|&byte| byte != 0) {

@@ -115,8 +115,7 @@ impl Items {
         (if weight == 0 { of_transaction } else { weight }, of_instruction)
     }
 
-    /// The part TRANSACTION: how the last transaction ended, and the code of an abort by the program, which
-    /// is in RAX.
+    /// The part TRANSACTION: how the last transaction ended, and the code of an abort, from RAX.
     pub fn transaction(&self) -> u64 {
         const OF_PROGRAM: u64 = 1 << 1;
         const CODE: u32 = 32;

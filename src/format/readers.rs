@@ -94,8 +94,7 @@ pub static READERS: [Reader; 5] = [
     },
     Reader {
         name: "perf-5.10",
-        // PERF_ATTR_SIZE_VER6; the last flag is text_poke, the last part CGROUP, the last branch bit
-        // HW_INDEX.
+        // PERF_ATTR_SIZE_VER6; last flag text_poke, last part CGROUP, last branch bit HW_INDEX.
         attr: KnownAttr {
             size: 120,
             flags: below(34),
@@ -140,8 +139,7 @@ impl Reader {
         branch_sample_type & !self.attr.branch_sample_type & BRANCH_COUNTERS != 0
     }
 
-    /// The kinds of records that it refuses, or at which it aborts. COMPRESSED2 is not included: only its
-    /// contents matter.
+    /// The kinds of records that it refuses, or at which it aborts; not COMPRESSED2, whose contents matter.
     pub fn refused_kinds(&self) -> Kinds {
         let refused = (1..=127).map(RecordType).filter(|&kind| (self.refused)(kind) && !kind.is_compressed());
         refused.fold(Kinds::NONE, |kinds, kind| kinds.union(Kinds::of(&[kind])))

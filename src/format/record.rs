@@ -48,8 +48,7 @@ pub const HEADER_SIZE: usize = 8;
 /// The largest record, in bytes: `size` has 16 bits, and perf requires a multiple of 8.
 pub const RECORD_SIZE_MAX: usize = 65528;
 
-/// One record: its `header.size` bytes, and the payload after it that `header.size` does not count (AUXTRACE,
-/// HEADER_TRACING_DATA).
+/// One record: its `header.size` bytes, and a payload after these (AUXTRACE, HEADER_TRACING_DATA).
 ///
 /// ```text
 /// 0          4         6         8               size - trailer      size

@@ -92,8 +92,7 @@ impl Marker {
     pub const KERNEL: Marker = Marker(-128_i64 as u64);
     /// User addresses follow.
     pub const USER: Marker = Marker(-512_i64 as u64);
-    /// The user part is in a later CALLCHAIN_DEFERRED record; its cookie follows as the last entry of the
-    /// chain.
+    /// The user part is in a later CALLCHAIN_DEFERRED record, whose cookie is the last entry of the chain.
     pub const USER_DEFERRED: Marker = Marker(-640_i64 as u64);
     /// Addresses of a guest follow.
     pub const GUEST: Marker = Marker(-2048_i64 as u64);
@@ -128,8 +127,7 @@ impl Marker {
         self.row().map(|(_, name, _)| *name)
     }
 
-    /// The cpumode (bits 0-2 of `misc`) of the addresses after it; 0, unknown, for an unknown marker and for
-    /// GUEST.
+    /// The cpumode (bits 0-2 of `misc`) of the addresses after it; 0 for an unknown marker and for GUEST.
     pub fn cpumode(self) -> u16 {
         self.row().map_or(0, |(_, _, cpumode)| *cpumode)
     }
@@ -291,8 +289,7 @@ pub struct Branches<'a> {
     pub hw_idx: Option<u64>,
     /// u64 from, u64 to, u64 flags for each.
     entries: U64s<'a>,
-    /// Counter values, one u64 for each branch. The CPU's PMU capabilities give the number of bits of each
-    /// counter.
+    /// Counter values, a u64 for each branch; the CPU's PMU capabilities give the bits of each counter.
     pub counters: Option<U64s<'a>>,
 }
 
@@ -369,8 +366,7 @@ impl<'a> Regs<'a> {
 pub struct Stack<'a> {
     /// From the stack pointer upwards, in the size that the event requested.
     pub bytes: &'a [u8],
-    /// The number of bytes that were copied; the bytes after them are undefined. `None` if there was no
-    /// stack.
+    /// The number of bytes that were copied; later ones are undefined. `None` if there was no stack.
     pub dyn_size: Option<u64>,
 }
 
@@ -816,8 +812,7 @@ pub fn read_record_without_lost(record: &Record<'_>, layout: &Layout) -> Option<
     (record.kind() == RecordType::READ).then(|| build(RecordType::READ, record.misc(), &parts, endian))?
 }
 
-/// The range of the raw data of a sample in the record's bytes, without its size. `None` if there is none or
-/// it does not fit.
+/// The range of the raw data of a sample in the record's bytes, without its size. `None` if none fits.
 pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     if layout.sample_type & st::RAW == 0 || record.kind() != RecordType::SAMPLE {
         return None;
@@ -833,8 +828,7 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
     Some(start..start + size)
 }
 
-/// The range of the branches in the bytes of a sample, without the fields before and after them. `None` if it
-/// has none.
+/// The range of the branches in the bytes of a sample, without the fields around them; `None` if it has none.
 ///
 /// # Errors
 ///
@@ -867,8 +861,7 @@ pub enum UserParts {
     LeftOut,
     /// Both parts are there, and empty. Its event records both.
     Empty,
-    /// As its event would record it without the bit STACK_USER. Registers of an unknown ABI stay, with
-    /// everything after them.
+    /// As without the bit STACK_USER. Registers of an unknown ABI stay, with everything after them.
     Registers,
     /// As they were.
     Kept,

@@ -1,5 +1,4 @@
-//! Decodes the data of the Arm Statistical Profiling Extension (SPE): packets, and the records that consist
-//! of them.
+//! Decodes the data of the Arm Statistical Profiling Extension (SPE): packets, and records made from them.
 //!
 //! A packet is a header of one or two bytes and a payload, little-endian on every machine, of 1 << (bits 4-5
 //! of the last header byte) bytes. Sources: Arm Architecture Reference Manual, "The Statistical Profiling

@@ -51,8 +51,7 @@ pub struct NamedField<'a> {
     pub field: TraceField,
     /// Its contents.
     pub kind: TraceFieldKind,
-    /// True for text: an array of `char`. perf also treats arrays of `u8` as text, and so loses addresses
-    /// that begin with 0.
+    /// True for an array of `char`. perf also treats `u8` as text, and loses addresses that begin with 0.
     pub is_text: bool,
     /// True if its numbers are signed.
     pub signed: bool,
@@ -97,8 +96,7 @@ const TYPE_WORDS: [&str; 26] = [
 ];
 
 impl<'a> NamedField<'a> {
-    /// True for the fields that all tracepoints have, at the front: u16 type, u8 flags, u8 preempt_count, s32
-    /// pid.
+    /// True for the fields of all tracepoints, at the front: u16 type, u8 flags, u8 preempt_count, s32 pid.
     pub fn is_common(&self) -> bool {
         let TraceField { offset, size } = self.field;
         let names = ["common_type", "common_flags", "common_preempt_count", "common_pid"];
@@ -157,8 +155,7 @@ impl<'a> NamedField<'a> {
         Some(NamedField { name, field: TraceField { offset, size }, kind, is_text, signed, number_size })
     }
 
-    /// The value in the raw data of a sample; of several numbers their bytes. `None` if the raw data ends
-    /// before it.
+    /// The value in a sample's raw data; of several numbers the bytes. `None` if the raw data ends before.
     pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
         let place = match self.kind {
             TraceFieldKind::Numbers if self.number_size == self.field.size => {
@@ -194,8 +191,7 @@ impl<'a> TraceFormat<'a> {
         lines.filter_map(NamedField::parse).take(FIELDS_MAX)
     }
 
-    /// The text with another name of the tracepoint, with numbers as the names of its own fields, and without
-    /// a print format or anything else.
+    /// The text with another name, numbers as the names of its own fields, and no print format or more.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
         let text = String::from_utf8_lossy(self.text);
         let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));

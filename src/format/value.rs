@@ -66,8 +66,7 @@ pub fn push_hex(text: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// A number in hexadecimal with `0x` and without leading zeros, as `{:#x}` writes it, in a fraction of the
-/// time.
+/// A number in hexadecimal with `0x`, as `{:#x}` writes it, in a fraction of the time.
 #[derive(Clone, Copy, Debug)]
 pub struct HexNumber {
     /// The text is at the end.

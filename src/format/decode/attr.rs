@@ -37,8 +37,7 @@ pub const BRANCH_SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
     (19, "COUNTERS"),
 ];
 
-/// `enum perf_type_id`; PMUs that the kernel numbers when they register start at 6 and are named in feature
-/// PMU_MAPPINGS.
+/// `enum perf_type_id`; the numbers of PMUs from 6 on are named in feature PMU_MAPPINGS.
 const TYPES: &[(u64, &str)] =
     &[(0, "HARDWARE"), (1, "SOFTWARE"), (2, "TRACEPOINT"), (3, "HW_CACHE"), (4, "RAW"), (5, "BREAKPOINT")];
 
@@ -46,8 +45,7 @@ const TYPES: &[(u64, &str)] =
 const CLOCKS: &[(u64, &str)] =
     &[(0, "REALTIME"), (1, "MONOTONIC"), (4, "MONOTONIC_RAW"), (7, "BOOTTIME"), (11, "TAI")];
 
-/// The name of a clock of clock_gettime(2), without `CLOCK_`. Only the clocks that a recording can use are
-/// listed.
+/// The name of a clock of clock_gettime(2) that a recording can use, without `CLOCK_`.
 pub fn clock_name(clockid: u32) -> Option<&'static str> {
     CLOCKS.iter().find(|(number, _)| *number == u64::from(clockid)).map(|(_, name)| *name)
 }

@@ -1,5 +1,4 @@
-//! Decodes every kind from a record typed by hand in both byte orders, then cut and changed at every byte,
-//! and each oddity once.
+//! Decodes every kind from typed bytes in both byte orders, cut and changed at every byte, and each oddity.
 
 use super::*;
 use crate::value::Fields;
@@ -409,8 +408,7 @@ fn damage_never_panics() {
     }
 }
 
-/// Typed byte by byte: size, cookie, count and pid are those of the example in the patch that introduced the
-/// kind.
+/// Size, cookie, count and pid are those of the example in the patch that introduced the kind.
 #[test]
 fn a_deferred_call_chain_byte_by_byte() {
     #[rustfmt::skip]
@@ -503,8 +501,7 @@ fn what_is_odd_has_a_code() {
             "pid=1 tid=2 comm='123' rest=000000353637383961626364 !rest",
         ),
         (comm("").done(), &plain, "pid=1 tid=2 !too-small"),
-        // The trailer. Without a trailer the string needs all bytes; with one, too much padding would follow
-        // the string.
+        // The trailer. Without one the string needs all bytes; with one, too much padding would follow it.
         (comm("/a/long/name\0\0\0\0").done(), &one, "pid=1 tid=2 comm='/a/long/name' !trailer-missing"),
         // Text up to the end of the record is not a trailer.
         (comm(&"x".repeat(64)).done(), &one, &long_name),

@@ -1,5 +1,4 @@
-//! Writes a recording without perf that every perf can read: `perf script -i made.data` shows its three
-//! samples.
+//! Writes a recording without perf: `perf script -i made.data` shows its three samples.
 //!
 //! ```sh
 //! cargo run -p perfx-format --example write_recording -- made.data

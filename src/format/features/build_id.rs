@@ -19,8 +19,7 @@ impl<'a> BuildIds<'a> {
     /// Starts at the front of the section.
     pub fn new(section: &'a [u8], endian: Endian) -> Self {
         let mut ids = BuildIds { rest: section, endian, without_pid: false };
-        // Entries carry no version. Read with the newer layout, the name of the kernel's entry lacks its
-        // first four letters.
+        // Entries carry no version. In the newer layout, the kernel's name lacks its first four letters.
         ids.without_pid = ids.clone().any(|entry| entry.filename == b"nel.kallsyms]");
         ids
     }

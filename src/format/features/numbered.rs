@@ -1,5 +1,4 @@
-//! Reads and writes features that are a list of numbered entries: BPF_PROG_INFO, BPF_BTF and PMU_MAPPINGS
-//! (u32 count, entries).
+//! Reads and writes lists of numbered entries: BPF_PROG_INFO, BPF_BTF, PMU_MAPPINGS (u32 count, entries).
 
 use crate::{Cursor, Endian, until_nul};
 

@@ -1,5 +1,4 @@
-//! Checks if every perf can read a feature section, and rewrites one that stops some perf if its text can be
-//! saved.
+//! Checks if every perf can read a feature section, and rewrites one that can be saved.
 
 use super::{FeatureContext, NrCpus, decode_feature, put_str, read_str, read_unterminated_str, write_str};
 use crate::header::Features;
@@ -25,8 +24,7 @@ const STOPPED_BY: [FaultCode; 3] =
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// Checks this section, and rewrites it if necessary. perf skips features that it has no name for, such as
-/// those of simpleperf.
+/// Checks this section, and rewrites it if necessary. perf skips features without a name, as simpleperf's.
 pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
     if feature.name().is_none() {
         return Repaired::Sound;

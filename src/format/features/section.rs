@@ -1,5 +1,4 @@
-//! Reads a feature section field by field and notes each field at once, so that damage never hides the fields
-//! before it.
+//! Reads a feature section field by field and notes each at once, so that damage never hides earlier ones.
 
 use std::mem;
 use std::ops::Range;
@@ -198,8 +197,7 @@ impl<'a> Section<'a> {
         self.counted(name, 4, |s| s.text(""))
     }
 
-    /// `count` items of at least `smallest` bytes each. Allocates for no more items than the bytes can
-    /// contain, for any count.
+    /// `count` items of at least `smallest` bytes each; allocates no more than the bytes can contain.
     pub(super) fn list<I>(
         &mut self,
         name: &'static str,

@@ -1,5 +1,4 @@
-//! Reads the call stacks that hiperf of OpenHarmony stores in a feature, in place of the call chains of
-//! samples.
+//! Reads the call stacks that hiperf of OpenHarmony stores in a feature, instead of call chains.
 //!
 //! `hiperf record --dedup_stack` writes an empty call chain into each sample and a u64 at its end: its stack.
 //! A stack is the index of its innermost frame in the table of its process, which contains the caller of each

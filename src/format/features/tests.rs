@@ -1,5 +1,4 @@
-//! Decodes every feature from a section typed by hand in both byte orders, then cut and changed at every
-//! byte.
+//! Decodes every feature from typed bytes in both byte orders, cut and changed at every byte.
 
 use super::*;
 use crate::record::build_id::BuildIdEntry;

@@ -3,8 +3,7 @@
 use super::{HEADER_SIZE, Line, Load, MAGIC, Move, PREFIX_SIZE};
 use crate::Endian;
 
-/// A jitdump under construction. Times are ns of CLOCK_MONOTONIC, unless [`Writer::set_flags`] sets another
-/// clock.
+/// A jitdump under construction. Times are ns of CLOCK_MONOTONIC unless [`Writer::set_flags`] changes that.
 #[derive(Clone, Debug)]
 pub struct Writer {
     endian: Endian,
@@ -12,8 +11,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a jitdump with a header. `machine` is the `e_machine` of ELF, and `pid` the process that writes
-    /// the dump.
+    /// Begins a jitdump with a header; `machine` is the `e_machine` of ELF, `pid` the writing process.
     pub fn new(endian: Endian, machine: u32, pid: u32) -> Writer {
         let mut writer = Writer { endian, bytes: Vec::new() };
         [MAGIC, 1, HEADER_SIZE as u32, machine, 0, pid].iter().for_each(|&word| writer.u32(word));
@@ -53,8 +51,7 @@ impl Writer {
         });
     }
 
-    /// Appends a DEBUG_INFO record: the source lines of the code at this address, which the next LOAD
-    /// describes.
+    /// Appends a DEBUG_INFO record: the source lines of the code in the next LOAD, at this address.
     pub fn debug_info(&mut self, time: u64, address: u64, lines: &[Line<'_>]) {
         self.record(2, time, |writer| {
             [address, lines.len() as u64].iter().for_each(|&word| writer.u64(word));

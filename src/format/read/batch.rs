@@ -21,8 +21,7 @@ pub const BATCH_SIZE: usize = 4 << 20;
 /// limited.
 pub(super) type SparseIndex = Arc<[u32]>;
 
-/// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) shows how to walk
-/// them.
+/// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) walks them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Batch {
@@ -52,8 +51,7 @@ pub struct Batch {
     pub fragment: Option<Fragment>,
     /// Data that could not be decompressed, known at its end.
     pub lost: Option<Lost>,
-    /// The compressed records that were expanded since the previous batch; their contents are in this batch
-    /// or the next.
+    /// The compressed records expanded since the previous batch, into this batch or the next.
     pub opened: Vec<Opened>,
 }
 
@@ -96,8 +94,7 @@ impl Batch {
         fragment.into_iter().chain(lost).map(|error| error.file(&self.name))
     }
 
-    /// True if [`issues`](crate::decode::issues) is known to find nothing in its records, because lenient
-    /// reading has examined them.
+    /// True if lenient reading has found that [`issues`](crate::decode::issues) finds nothing in its records.
     pub fn is_sound(&self) -> bool {
         self.sound
     }

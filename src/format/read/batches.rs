@@ -67,8 +67,7 @@ pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
     /// Index of the current cutter.
     pub(super) at: usize,
-    /// For pipe data: the events so far, and the number of those in the head. More may be defined among the
-    /// records.
+    /// For pipe data: the events so far, and the number of those in the head. More may follow.
     pub(super) pipe: Option<(Vec<Event>, usize)>,
     /// True to ignore unreadable attrs among the records; the code that walks the records reports them.
     pub(super) lenient: bool,
@@ -108,8 +107,7 @@ impl Iterator for Batches {
             Err(error) => {
                 let name = self.cutters.get(self.at).map(|cutter| cutter.stream.name.clone());
                 self.new_extents = None;
-                // No records can be found after the fault, but the other files of a directory are not
-                // affected.
+                // No records can be found after the fault, except in the other files of a directory.
                 self.at += 1;
                 named(error, name.unwrap_or_else(|| "".into()))
             }
@@ -244,8 +242,7 @@ impl Batches {
         }))
     }
 
-    /// Takes events from attrs among the records: perf inject --itrace writes an attr when it makes the first
-    /// event of a new kind.
+    /// Takes events from attrs among the records, as perf inject --itrace writes before a new event.
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
         let Some((events, _)) = &mut self.pipe else { return Ok(()) };
         // They were examined with the events known then.

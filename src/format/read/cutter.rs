@@ -20,8 +20,7 @@ pub(super) struct Cutter {
     pub(super) ended: bool,
     /// True if bytes that are not records are skipped when records follow. Mapped streams only.
     pub(super) lenient: bool,
-    /// The remaining number of bytes that the searches for records may examine, so that the work over all
-    /// gaps is linear in the input.
+    /// The remaining bytes that searches for records may examine, so that all of them take linear time.
     pub(super) probes: u64,
     /// True if a read of a pipe does not wait for more than is available, as long as that contains a record.
     pub(super) eager: bool,
@@ -189,8 +188,7 @@ impl Cutter {
             batch.fragment = Some(framed.fragment(Origin::Input { stream, offset: at }, bytes));
             *offset += bytes;
         } else {
-            // The last record with its payload is larger than a batch. It goes through a file, so that
-            // private memory stays bounded.
+            // The last record with payload is larger than a batch. A file bounds private memory.
             let mut file = temp_files().map_err(no_file)?;
             file.seek(SeekFrom::Start(at)).map_err(no_file)?;
             file.write_all(&buffer).map_err(no_file)?;
@@ -217,8 +215,7 @@ impl Cutter {
         Ok(Some(batch))
     }
 
-    /// Continues with a file that contains the rest of a pipe from `offset` on, so that damage in it can be
-    /// skipped.
+    /// Continues with a file with the rest of a pipe, from `offset` on, so that damage can be skipped.
     fn go_on_in(&mut self, file: File, offset: u64) -> Result<Option<Batch>> {
         let bytes = Bytes::map(&file)?;
         let bytes = bytes.slice(offset as usize..bytes.len());
@@ -240,8 +237,7 @@ impl Cutter {
         skipped
     }
 
-    /// For a mapped stream: skips the bytes in the place of a record if records follow, and returns their
-    /// number.
+    /// For a mapped stream: skips the bytes in place of a record if records follow; returns their number.
     pub(super) fn step_over(&mut self) -> Option<usize> {
         let Source::Mapped { bytes, .. } = &self.stream.source else { return None };
         let rest = bytes.slice(self.at..bytes.len());

@@ -1,5 +1,4 @@
-//! Replaces COMPRESSED and COMPRESSED2 records with their contents; memory is bounded whatever size a stream
-//! claims.
+//! Replaces COMPRESSED and COMPRESSED2 records with their contents, in memory bounded for any stream.
 //!
 //! The contents of a zstd stream depend on everything before, so one thread expands a stream of perf in
 //! order. If the pieces are whole frames, [`DecodeUnits`] and [`DecodeUnit::decompressed`] expand them ahead
@@ -50,8 +49,7 @@ impl<I> std::fmt::Debug for Expand<I> {
     }
 }
 
-/// The state that `perf record -z --switch-output` carries from one file to the next: it never restarts its
-/// zstd stream.
+/// The state that `perf record -z --switch-output` carries between files: its zstd stream never restarts.
 #[derive(Clone, Default)]
 pub struct Chain {
     streams: Arc<Mutex<BTreeMap<u32, Stream>>>,
@@ -71,8 +69,7 @@ impl Chain {
     }
 }
 
-/// One zstd stream: it runs through all COMPRESSED records of one file, and a record may cross from one to
-/// the next.
+/// One zstd stream through all COMPRESSED records of a file; a record may cross from one to the next.
 struct Stream {
     context: DCtx<'static>,
     /// The number of bytes that zstd expects next; 0 between two frames.
@@ -120,8 +117,7 @@ where
     I: Iterator<Item = Result<P>>,
     P: Into<DecodeUnit>,
 {
-    /// Expands batches or their units. `mmap_len` is the field of feature COMPRESSED, in bytes; 0 without the
-    /// feature.
+    /// Expands batches or their units. `mmap_len` is that of feature COMPRESSED, bytes; 0 without it.
     pub fn new(batches: I, endian: Endian, mmap_len: u32) -> Self {
         let expansion_max = EXPANSION_MAX.max(u64::from(mmap_len));
         Expand {
@@ -137,8 +133,7 @@ where
         }
     }
 
-    /// Leaves out data that cannot be decompressed, up to the next frame, and reports it as [`Batch::lost`]
-    /// instead of an error.
+    /// Leaves out data that cannot be decompressed, up to the next frame: [`Batch::lost`], not an error.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
@@ -155,8 +150,7 @@ where
         self
     }
 
-    /// Works on the current batch until output is ready or the batch is done. Ready output is handed on
-    /// before more is expanded.
+    /// Works on the current batch until output is ready, which is handed on first, or the batch is done.
     fn expand(&mut self, out: &mut BatchOutput) -> Result<()> {
         let batch = out.batch.clone();
         let mut walker = batch.walk();
@@ -203,8 +197,7 @@ where
                 let error = error.origin(record.origin()).record(record.kind()).file(&batch.name);
                 out.drop_rest();
                 if !self.salvage {
-                    // Records before the fault are good, and so are uncompressed records after it, if reading
-                    // goes on.
+                    // Records before the fault are good, and so are uncompressed records after it.
                     *stream = Stream { broken: true, ..Stream::new() };
                     return Err(error);
                 }
@@ -383,8 +376,7 @@ impl BatchOutput {
         self.frame(|_| true)
     }
 
-    /// Continues a compressed record until all of it is read (true) or output is ready (false): it may expand
-    /// to far more than a batch.
+    /// Continues a compressed record until it is read (true) or output, maybe many batches, is ready (false).
     fn decompress(
         &mut self,
         record: &Record<'_>,
@@ -533,8 +525,7 @@ impl BatchOutput {
         self.origins.truncate(self.framed);
     }
 
-    /// Drops records that cannot be trusted: zstd returns part of a damaged frame before it notices the
-    /// damage.
+    /// Drops untrusted records: zstd returns part of a damaged frame before it notices the damage.
     fn drop_untrusted(&mut self) {
         let (endian, mut end) = (self.batch.endian, 0);
         // No future kind will have such sizes, and perf refuses them.
@@ -585,8 +576,7 @@ struct Piece {
     /// Bytes expanded when the last frame ended.
     ended: u64,
     frame_inside: bool,
-    /// True if the stream did not begin in this file: nothing was read before this piece, and it begins no
-    /// frame.
+    /// True if the stream began in an earlier file: this piece is the first, and begins no frame.
     continued: bool,
 }
 
@@ -613,8 +603,7 @@ impl Zeros<'_> {
             let (wanted, before) = (hint, expanded);
             (hint, expanded) = feed(zero)?;
             if wanted == BLOCK_HEADER_SIZE && expanded == before {
-                // zstd was between two blocks, not three bytes before the end of one: this zero and two more
-                // would be an empty block.
+                // zstd was between two blocks, unless this zero and two more are an empty block.
                 (hint, _) = feed(&[0; 2])?;
                 break;
             }
@@ -624,8 +613,7 @@ impl Zeros<'_> {
     }
 }
 
-/// Finds the length and the expanded size of each zstd piece, without keeping the contents. It must get every
-/// compressed record.
+/// Finds length and expanded size of each zstd piece, of every compressed record, without the contents.
 #[derive(Default)]
 pub struct Pieces {
     contexts: BTreeMap<u32, DCtx<'static>>,

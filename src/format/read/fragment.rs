@@ -1,5 +1,4 @@
-//! Bytes in place of a record: the front of an incomplete record, bytes that are not a record, or a zstd
-//! stream that ends too early.
+//! Bytes in place of a record: the front of one, bytes that are none, or a zstd stream that ends too early.
 
 use std::sync::Arc;
 

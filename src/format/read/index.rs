@@ -1,5 +1,4 @@
-//! The index of a recording: a file beside it that describes each batch, so that commands read only the
-//! batches that they need.
+//! The index of a recording: a file that describes each batch, so that commands read only those they need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,15 +16,13 @@ const MAGIC: &[u8; 8] = b"PERFXIDX";
 /// Increases whenever the layout or the meaning of a field changes.
 const VERSION: u32 = 1;
 
-/// Numbers are little-endian, whatever the recording's byte order, so that an index is the same on any
-/// machine.
+/// Numbers are little-endian, so that an index is the same on any machine.
 const ENDIAN: Endian = Endian::Little;
 
 /// The number of entries of an omitted list.
 const UNLISTED: u32 = u32::MAX;
 
-/// The number of bytes at the front and the end of a batch, and of the parts around the records, that its
-/// quick checksum includes.
+/// The bytes at each end of a batch, and of the parts around the records, in its quick checksum.
 const BATCH_ENDS: usize = 64;
 const OTHER_ENDS: usize = 64 << 10;
 
@@ -289,8 +286,7 @@ impl Pieces {
         self.records.get(batch.start..end).unwrap_or_default()
     }
 
-    /// The checksum of the file, from those of its batches and that which `other` computes for the other
-    /// pieces.
+    /// The checksum of the file, from those of its batches and that of the other pieces by `other`.
     fn checksum(&self, batches: impl Iterator<Item = u64>, other: impl Fn(&[u8]) -> u64) -> u64 {
         let after = self.start.saturating_add(self.records.len());
         let front = other(self.file.get(..self.start).unwrap_or_default());
@@ -318,8 +314,7 @@ fn hash_of_ends(bytes: &[u8], len: usize) -> u64 {
 }
 
 impl Recording {
-    /// Adopts the descriptions of batches in an index, which must [belong](Index::belongs_to) to this
-    /// recording.
+    /// Adopts the batches of an index, which must [belong](Index::belongs_to) to this recording.
     pub fn use_index(&mut self, index: Index) {
         self.extents = Arc::new(OnceLock::from(index.batches));
     }

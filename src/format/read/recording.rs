@@ -129,8 +129,7 @@ impl Recording {
         Recording::from_file(file, name.clone(), temp_files).map_err(|e| e.file(&name))
     }
 
-    /// Opens an open file, for example standard input. A regular file is mapped; anything else is read as a
-    /// stream.
+    /// Opens an open file, for example standard input. A regular file is mapped, all else streamed.
     ///
     /// # Errors
     ///
@@ -265,8 +264,7 @@ impl Recording {
         Ok(Recording { faults, progress, ..spooled })
     }
 
-    /// The mapped bytes of the recording, for reading them again later; empty if it is neither mapped nor
-    /// [spooled](Recording::spooled).
+    /// The mapped bytes, for reading them again; none unless mapped or [spooled](Recording::spooled).
     pub fn stored_bytes(&self) -> StoredBytes {
         let mapped = self.streams.iter().filter_map(|stream| match &stream.source {
             Source::Mapped { bytes, offset, .. } => Some((stream.index, *offset, bytes.clone())),
@@ -369,8 +367,7 @@ impl Recording {
         })
     }
 
-    /// Pipe data: the leading records that the events and features were read from. They are not among
-    /// [`Recording::batches`].
+    /// Pipe data: the leading records with the events and features, outside [`Recording::batches`].
     pub fn head(&self) -> &[Batch] {
         &self.head
     }

@@ -7,8 +7,7 @@ use super::framed::Framed;
 use crate::decode::{decode, issues};
 use crate::{Endian, Frame, HEADER_SIZE, Layouts, Origin, RECORD_SIZE_MAX, Record};
 
-/// This many consecutive plausible headers make it likely that they are headers. A wrong guess only costs
-/// time.
+/// This many consecutive plausible headers are likely to be headers. A wrong guess only costs time.
 const LIKELY: usize = 16;
 
 /// The likely start of the first record in `from..to`: record sizes are multiples of 8 bytes, and few are
@@ -143,8 +142,7 @@ fn sound_records(
     true
 }
 
-/// The bytes after the records in `framed`: up to the next record, or to the end. `None` if there is only a
-/// truncated record.
+/// The bytes after the records in `framed`, up to the next record or the end; `None` for a truncated record.
 pub(super) fn gap(
     rest: &[u8],
     framed: &Framed,
@@ -165,8 +163,7 @@ pub(super) fn gap(
             return Some(Gap { from, to });
         }
         if let Some(end) = goes_on(rest, to, endian, (to - from).is_multiple_of(8), left) {
-            // Plausible headers may be chance, especially in bodies of equal size. Sound records among them
-            // are a proof.
+            // Plausible headers may be chance, in bodies of equal size. Sound records are a proof.
             let better = (to + 1..end).find(|&at| sound_records(rest, at, PROOF, endian, layouts, left));
             let better = better.filter(|&better| !is_on_chain(rest, to, better, endian));
             return Some(Gap { from, to: better.unwrap_or(to) });

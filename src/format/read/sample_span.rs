@@ -19,16 +19,14 @@ pub struct SampleSpan {
     pub last: u64,
     /// The number of samples.
     pub count: u64,
-    /// The processes of its samples, ascending; `None` if there are too many, or if those of some samples are
-    /// unknown.
+    /// The processes of its samples, ascending; `None` if there are too many or some are unknown.
     pub pids: Option<Arc<[u32]>>,
 }
 
 impl SampleSpan {
     pub(super) const NONE: SampleSpan = SampleSpan { first: u64::MAX, last: 0, count: 0, pids: None };
 
-    /// Reads only the times of samples, up to unreadable bytes, which are reported when the other records are
-    /// read.
+    /// Reads only the times of samples, up to unreadable bytes, which later reading reports.
     pub(super) fn of_times((mut walker, layouts): (Walker<'_>, &Layouts)) -> SampleSpan {
         let mut span = SampleSpan::NONE;
         while let Ok(Some(record)) = walker.next_wanted(SAMPLES, usize::MAX) {

@@ -29,8 +29,7 @@ fn missing() -> Error {
     Error::new("internal error: a buffered record is missing")
 }
 
-/// The time in ns by which a record is sorted; `None` for records without one, or with a value that means
-/// none.
+/// The time in ns by which a record is sorted; `None` without one, or for a value that means none.
 #[inline]
 pub fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     let time = if record.kind().is_kernel() { layouts.time(record) } else { None };
@@ -293,11 +292,9 @@ impl std::fmt::Debug for Sorter {
 /// The rule for placing records without a time.
 #[derive(Debug)]
 enum TimelessPlace {
-    /// The position at which perf processes them: after the records that perf has flushed by then, before all
-    /// later ones of the input.
+    /// Where perf processes them: after the records flushed by then, before all later ones of the input.
     AsHandedOn(Rounds),
-    /// Their position in the input: between the records with a time before and after them. Contains the time
-    /// of the former.
+    /// Their position in the input: after the records of this time, before the next one with a time.
     BetweenNeighbours(u64),
 }
 
@@ -390,8 +387,7 @@ impl Sorter {
         self.chunks.push_back(Chunk { bytes, origins, left: left as u32 });
     }
 
-    /// Adds the next batch. In the batches after it, no time is earlier than `level`, and the first one is
-    /// `next`.
+    /// Adds the next batch; in those after it, no time is before `level`, and the first is `next`.
     ///
     /// # Errors
     ///
@@ -420,8 +416,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Sorts the waiting records. Most are sorted already, which makes a stable sort fast, and records with
-    /// equal times keep their order.
+    /// Sorts the waiting records, most of which are sorted already; equal times keep their order.
     fn sort(&mut self) {
         self.waiting.drain(..self.next);
         self.next = 0;
@@ -579,8 +574,7 @@ mod tests {
 
     use super::*;
 
-    /// Sorts batches of records of 16 bytes that contain their times; returns the sorted times, and the
-    /// number of temporary files used.
+    /// Sorts batches of records of 16 bytes with these times; returns the times, and the temporary files.
     fn sorted(batches: &[Vec<Option<u64>>], keeps_place: bool) -> (Vec<u64>, usize) {
         let mut sorter = Sorter::new(Endian::Little, 0, keeps_place, Arc::new(tempfile::tempfile));
         let earliest = |times: &[Option<u64>]| times.iter().flatten().copied().min().unwrap_or(u64::MAX);
@@ -630,8 +624,7 @@ mod tests {
             }
             samples.map(|samples| (samples.bytes.len() / 16, samples.last))
         };
-        // Limited by a time; by a size, where one byte is enough for a sample; by a record that was stored
-        // earlier.
+        // Limited by a time; by a size, where a byte is enough for a sample; by a record stored earlier.
         assert_eq!(next(3, usize::MAX), Some((1, 3)));
         assert_eq!(next(u64::MAX, 17), Some((2, 4)));
         assert_eq!(next(4, usize::MAX), None, "5 is popped alone");

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::Bytes;
 
-/// Creates an unnamed temporary file, for data that cannot stay in memory. The caller decides where these
-/// files are.
+/// Creates an unnamed temporary file, where the caller decides, for data too large for memory.
 pub type TempFiles = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
 
 /// One run of records: the data section, a pipe, or a directory's `data.N`.
@@ -24,8 +23,7 @@ pub(super) enum Source {
     Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },
 }
 
-/// Copies the rest of a reader into a file. `io::copy` by itself does so 8 KiB at a time, which takes twice
-/// as long.
+/// Copies the rest of a reader into a file: `io::copy` by itself takes twice as long, 8 KiB at a time.
 pub(super) fn copy_rest(reader: &mut impl Read, file: &mut File) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, file);
     io::copy(reader, &mut file)?;

@@ -49,8 +49,7 @@ impl std::fmt::Debug for TimeOrder {
     }
 }
 
-/// The time by which a record is sorted. An error in a trace has a time of its own, between those of decoded
-/// samples.
+/// The time by which a record is sorted. An error in a trace has its own, between decoded samples.
 fn time(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
     match record.kind() {
         RecordType::AUXTRACE_ERROR => own_time(record).filter(|time| *time != 0),
@@ -123,8 +122,7 @@ impl TimeOrder {
         Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
     }
 
-    /// The next records of these kinds, up to about `size` bytes, for code that processes many at once;
-    /// `None` at the end.
+    /// The next records of these kinds, about `size` bytes, for code that processes many; `None` at the end.
     ///
     /// # Errors
     ///

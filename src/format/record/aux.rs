@@ -24,8 +24,7 @@ impl Aux {
     /// Bit 0 of the flags: data was lost because the buffer was full.
     pub const TRUNCATED: u64 = 1;
 
-    /// Bit 1: the data is a snapshot of a buffer that is overwritten when it is full. Then [`Aux::offset`] is
-    /// the end of the data.
+    /// Bit 1: a snapshot of a buffer that is overwritten when full; [`Aux::offset`] is the end of the data.
     pub const OVERWRITE: u64 = 2;
 
     /// Bit 2: the data has gaps, for example of the time in which a virtual machine ran.
@@ -37,8 +36,7 @@ impl Aux {
     /// The flags with which data is missing.
     pub const LOST: u64 = Aux::TRUNCATED | Aux::PARTIAL | Aux::COLLISION;
 
-    /// Bit 8: the data is that of one CoreSight trace unit. Otherwise CoreSight's data is in frames of 16
-    /// bytes.
+    /// Bit 8: the data is that of one CoreSight trace unit; otherwise it is in frames of 16 bytes.
     pub const RAW: u64 = 0x100;
 
     /// Parses an AUX record; `None` for other kinds, and for a record that is too short.
@@ -207,8 +205,7 @@ impl AuxtraceInfo {
     }
 }
 
-/// The tracers of the types from 1 on: the name in `enum auxtrace_type`, that of the tracer, and the command of perf that
-/// shows the data.
+/// Tracers by type, from 1 on: the name in `enum auxtrace_type`, its own, the command of perf that shows it.
 const TRACERS: &[(&str, &str, &str)] = &[
     ("INTEL_PT", "Intel PT", ANY_TRACER),
     ("INTEL_BTS", "Intel BTS", "perf inject --itrace makes samples of it"),

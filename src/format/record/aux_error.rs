@@ -42,8 +42,7 @@ const MESSAGE_START: usize = 48;
 const MESSAGE: usize = 64;
 
 impl<'r> AuxtraceError<'r> {
-    /// Parses an AUXTRACE_ERROR record of an instruction trace; `None` for other records, and for one that is
-    /// too short.
+    /// Parses an AUXTRACE_ERROR of an instruction trace; `None` for other records, and one that is too short.
     ///
     /// | byte | |
     /// |---|---|

@@ -1,5 +1,4 @@
-//! BPF_EVENT records report the loading and unloading of BPF programs, and BPF_METADATA records describe
-//! programs.
+//! BPF_EVENT records report loading and unloading of BPF programs, BPF_METADATA records describe them.
 
 use super::reader::Reader;
 use crate::{Endian, Record, RecordType};
@@ -8,8 +7,7 @@ use crate::{Endian, Record, RecordType};
 /// u16 flags, u32 id, u8 tag\[8\].
 const TAG: usize = 16;
 
-/// The tag of the program, which the kernel derives from its instructions. `None` for other kinds, and for a
-/// record that is too short.
+/// The tag of the program, derived from its instructions. `None` for other kinds, and if it is too short.
 pub fn bpf_tag(record: &Record<'_>) -> Option<[u8; 8]> {
     let tag = record.bytes().get(TAG..TAG + 8).filter(|_| record.kind() == RecordType::BPF_EVENT)?;
     tag.try_into().ok()

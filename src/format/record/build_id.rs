@@ -1,5 +1,4 @@
-//! Reads and writes build-id entries of every perf, which have the same layout in a BUILD_ID section and in a
-//! HEADER_BUILD_ID record.
+//! Reads and writes build-id entries, the same in a BUILD_ID section and in a HEADER_BUILD_ID record.
 
 use std::ops::Range;
 

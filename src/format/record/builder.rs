@@ -48,8 +48,7 @@ pub fn pad(record: &mut Vec<u8>, trailer: usize, zeros: usize, endian: Endian) -
     set_size(record, endian).map(|_| ())
 }
 
-/// Sets the header's size to the record's length. Returns `None` and changes nothing if it is longer than a
-/// record can be.
+/// Sets the header's size to the record's length; `None`, without a change, if a record can't be as long.
 pub fn set_size(record: &mut [u8], endian: Endian) -> Option<u16> {
     let size = u16::try_from(record.len()).ok().filter(|&size| usize::from(size) <= RECORD_SIZE_MAX)?;
     endian.set_u16(record, SIZE, size)?;

@@ -4,8 +4,7 @@ use super::reader::Reader;
 use crate::FaultCode;
 use crate::value::bytes_of;
 
-/// `struct perf_record_cpu_map_data`: u16 type, then a list of CPUs, the words of a mask, or a range. -1 is
-/// any CPU.
+/// `struct perf_record_cpu_map_data`: u16 type, then CPUs, a mask's words, or a range; -1 is any CPU.
 pub(crate) fn decode(d: &mut Reader<'_>) -> Option<()> {
     match d.named::<u16>("type", &[(0, "CPUS"), (1, "MASK"), (2, "RANGE")])? {
         0 => {

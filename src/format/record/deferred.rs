@@ -1,5 +1,4 @@
-//! CALLCHAIN_DEFERRED records contain the user part of call chains, which the kernel records when the thread
-//! returns to user space.
+//! CALLCHAIN_DEFERRED records contain the user part of call chains, recorded on return to user space.
 
 use super::reader::Reader;
 use crate::decode::sample::callchain;

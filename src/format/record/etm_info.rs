@@ -1,5 +1,4 @@
-//! The AUXTRACE_INFO record of CoreSight describes the trace unit of each CPU; AUX_OUTPUT_HW_ID contains its
-//! id.
+//! CoreSight's AUXTRACE_INFO record describes each CPU's trace unit; AUX_OUTPUT_HW_ID has its id.
 
 use super::aux::{AuxtraceInfo, hardware_id};
 use crate::Record;
@@ -31,8 +30,7 @@ pub struct EtmInfo {
 pub struct TraceUnit {
     /// The number of its CPU.
     pub cpu: u64,
-    /// Its id in frames: 0x01 to 0x6f. Newer kernels report it in AUX_OUTPUT_HW_ID instead; then bit 31 is
-    /// set.
+    /// Its id in frames: 0x01 to 0x6f; with bit 31 set, newer kernels report it in AUX_OUTPUT_HW_ID.
     pub trace_id: u64,
     /// Its timestamps come from the virtual counter, which TIME_CONV converts.
     pub has_virtual_times: bool,
@@ -142,8 +140,7 @@ pub struct EtmHwId {
 }
 
 impl EtmHwId {
-    /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds, for one that is too short, and for other
-    /// versions.
+    /// Parses an AUX_OUTPUT_HW_ID record; `None` for other kinds and versions, and if it is too short.
     pub fn of(record: &Record<'_>) -> Option<EtmHwId> {
         let id = hardware_id(record)?;
         let sink = match id >> 56 {

@@ -34,8 +34,7 @@ pub enum HeaderRecord {
     BuildId(Vec<u8>),
     /// HEADER_EVENT_TYPE, as an entry of a file's event types.
     EventType([u8; EVENT_TYPE_SIZE]),
-    /// The mark after the last HEADER_FEATURE: no payload, and as its number the number of features that the
-    /// writer knew.
+    /// The mark after the last HEADER_FEATURE: no payload, and the number of features known to the writer.
     EndOfFeatures,
 }
 
@@ -140,8 +139,7 @@ pub(crate) fn decode_feature(d: &mut Reader<'_>) -> Option<()> {
     // These two are flags and have no bytes.
     let flag = feature == Some(Feature::BRANCH_STACK) || feature == Some(Feature::STAT);
     if payload.is_empty() && !flag {
-        // The mark after the last feature. Its number is the first one unknown to the perf that wrote
-        // it.
+        // The mark after the last feature, with the first number unknown to the perf that wrote it.
         d.note("feature", Value::Name("end".into()));
         return Some(());
     }

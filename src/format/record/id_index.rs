@@ -1,5 +1,4 @@
-//! ID_INDEX records map each event id to a CPU, a thread and a guest. This file has a view and a writer for
-//! them.
+//! ID_INDEX records map each event id to a CPU, a thread and a guest: a view and a writer.
 
 use super::builder::build;
 use super::reader::{Reader, any};
@@ -141,8 +140,7 @@ impl<'a> IdIndex<'a> {
 /// Maximum number of entries of one record. perf splits by the size of the longer form in both cases.
 const ENTRIES_MAX: usize = (RECORD_SIZE_MAX - ENTRIES) / (ENTRY + MACHINE);
 
-/// Builds ID_INDEX records with these entries; none if there are no entries. `with_machines` adds the second
-/// array.
+/// Builds ID_INDEX records of these entries, none without entries. `with_machines` adds the second array.
 pub fn write_id_index(entries: &[IdEntry], with_machines: bool, endian: Endian) -> Vec<Vec<u8>> {
     entries.chunks(ENTRIES_MAX).map(|entries| one_id_index(entries, with_machines, endian)).collect()
 }

@@ -79,8 +79,7 @@ impl Moved {
 ///
 /// # Errors
 ///
-/// The record is too short for its event's fields, or becomes larger than a record can be. The appended bytes
-/// are then invalid.
+/// The record is too short for its event, or becomes too large. The appended bytes are then invalid.
 pub fn write_moved(
     record: &Record<'_>,
     layout: &Layout,

@@ -84,8 +84,7 @@ impl<'r> TextPoke<'r> {
     }
 }
 
-/// Replaces the address in the bytes of a KSYMBOL record. Returns `None` and changes nothing if it is too
-/// short.
+/// Replaces the address in a KSYMBOL record. `None`, without a change, if it is too short.
 pub fn set_ksymbol_address(record: &mut [u8], address: u64, endian: Endian) -> Option<()> {
     endian.set_u64(record, 8, address)
 }

@@ -1,5 +1,4 @@
-//! LOST and LOST_SAMPLES records count losses of the kernel; THROTTLE and UNTHROTTLE records report times at
-//! which it sampled less.
+//! LOST and LOST_SAMPLES records count losses of the kernel, THROTTLE and UNTHROTTLE report less sampling.
 
 use super::aux::Aux;
 use super::reader::Reader;
@@ -53,8 +52,7 @@ pub enum LostSum {
 }
 
 impl LostSum {
-    /// The sum and the number of a record; `None` for other kinds, and of samples that a BPF program
-    /// filtered.
+    /// The sum and the number of a record; `None` for other kinds, and samples that BPF filtered.
     pub fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(LostSum, u64)> {
         let (sum, number, id) = match Lost::of(record)? {
             Lost::Records(number) => (LostSum::Records, number, record.u64(8)),

@@ -1,5 +1,4 @@
-//! MMAP and MMAP2 records describe mappings of a process or the kernel. This file has one view for both, and
-//! a writer for MMAP2.
+//! MMAP and MMAP2 records describe mappings of a process or the kernel: one view, and a writer for MMAP2.
 
 use super::builder::build;
 use super::reader::Reader;
@@ -85,8 +84,7 @@ impl<'a> Mmap<'a> {
         self.prot_and_flags().is_some_and(|(prot, _)| prot & PROT_EXEC != 0)
     }
 
-    /// True if the mapping may be of code: as in perf, also for a record without `prot` that is not marked as
-    /// data.
+    /// True if the mapping may be of code: as in perf, also without `prot`, unless marked as data.
     pub fn may_be_code(&self) -> bool {
         self.likely_prot_and_flags().0 & PROT_EXEC != 0
     }
@@ -153,8 +151,7 @@ impl<'a> Mmap<'a> {
         until_nul(&bytes[self.name_at..end])
     }
 
-    /// Builds an MMAP2 of the same mapping with this build-id of at most 20 bytes and this trailer. `None` if
-    /// it does not fit into a record.
+    /// Builds an MMAP2 of the same mapping with this build-id, at most 20 bytes, and trailer, if it fits.
     pub fn with_build_id(&self, id: &[u8], trailer: &[u8]) -> Option<Vec<u8>> {
         let (prot, flags) = self.likely_prot_and_flags();
         let mmap2 = Mmap2 {
@@ -174,8 +171,7 @@ impl<'a> Mmap<'a> {
     }
 }
 
-/// The MMAP record of the same mapping as an MMAP2 record, without the fields that only MMAP2 has. `None` for
-/// other records.
+/// The MMAP of the same mapping as an MMAP2, without what only MMAP2 has. `None` for other records.
 pub fn mmap2_as_mmap(record: &Record<'_>, trailer: &[u8]) -> Option<Vec<u8>> {
     let mmap = Mmap::of(record).filter(|_| record.kind() == RecordType::MMAP2)?;
     let mut name = mmap.name(trailer.len()).to_vec();
@@ -270,8 +266,7 @@ pub fn set_mmap2_build_id(record: &mut [u8], id: &[u8], endian: Endian) -> Optio
     endian.set_u16(record, 4, misc | MMAP_BUILD_ID)
 }
 
-/// Replaces start and `pgoff` in the bytes of an MMAP or MMAP2 record. Returns `None` and changes nothing if
-/// it is too short.
+/// Replaces start and `pgoff` in an MMAP or MMAP2 record. `None`, without a change, if it is too short.
 pub fn set_mmap_place(record: &mut [u8], start: u64, pgoff: u64, endian: Endian) -> Option<()> {
     record.get(16..40)?;
     endian.set_u64(record, 16, start)?;

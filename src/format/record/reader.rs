@@ -1,5 +1,4 @@
-//! Takes a record's fields one after another and notes each at once, so that damage never hides the fields
-//! before it.
+//! Takes a record's fields in order and notes each at once, so that damage never hides the fields before it.
 
 use std::mem;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! STAT and STAT_ROUND records are the counts of perf stat, and THREAD_MAP records the threads that it
-//! counted.
+//! STAT and STAT_ROUND records are the counts of perf stat, THREAD_MAP records its threads.
 
 use super::reader::Reader;
 use crate::{FaultCode, Layouts};

@@ -7,8 +7,7 @@ use crate::{Record, RecordType};
 /// The known tags of perf 7.3 (tools/lib/perf/include/perf/event.h).
 const STAT_TAGS: &[(u64, &str)] = &[(0, "AGGR_MODE"), (1, "INTERVAL"), (2, "SCALE"), (3, "AGGR_LEVEL")];
 
-/// A STAT_CONFIG record without the entries whose tag is unknown, and their number. `None` if there are none,
-/// and for any other record.
+/// A STAT_CONFIG record without entries of unknown tags, and their number; `None` without any, or for others.
 ///
 /// | byte | |
 /// |---|---|

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use super::time_conv::TimeConv;
 use crate::{Endian, Layout, OrderKey, Record, RecordType, Time};
 
-/// The offsets of a record's times, bytes from its start: the own field of some types, and `TIME` of the
-/// sample or trailer.
+/// The offsets of a record's times, bytes: the own field of some types, `TIME` of the sample or trailer.
 ///
 /// | record | byte | source |
 /// |---|---|---|
@@ -74,8 +73,7 @@ pub struct ClockChange {
 }
 
 impl ClockChange {
-    /// The new time. `None` if it is below 0 or above the largest time of a record. 0 and `u64::MAX` mean no
-    /// time and are kept.
+    /// The new time; `None` below 0 or above the largest time. 0 and `u64::MAX` mean no time and are kept.
     pub fn time(&self, time: u64) -> Option<u64> {
         if time == 0 || time == u64::MAX {
             return Some(time);

@@ -43,8 +43,7 @@ impl Frame {
             return Err(BadFrame { kind, size });
         }
         let mut payload = 0;
-        // The only two kinds followed by bytes that header.size does not count (tools/perf/util/session.c,
-        // header.c).
+        // Only these are followed by bytes outside header.size (tools/perf/util/session.c, header.c).
         if kind == RecordType::AUXTRACE || kind == RecordType::HEADER_TRACING_DATA {
             let field = if kind == RecordType::AUXTRACE { 16 } else { 12 };
             if size < field {
@@ -124,8 +123,7 @@ impl<'a> Walker<'a> {
         Walker { bytes, origins, endian, at: 0, sparse_index: None }
     }
 
-    /// Adds the positions of all records that are not of a common kind, in ascending order: code that wants
-    /// only such records needs no walk.
+    /// Adds the ascending positions of all records not of a common kind: reading only these needs no walk.
     pub(crate) fn with_sparse_index(self, sparse_index: Option<&'a [u32]>) -> Self {
         Walker { sparse_index, ..self }
     }

@@ -177,8 +177,7 @@ impl BranchFlags {
     }
 }
 
-/// Source: include/uapi/linux/perf_event.h, union perf_mem_data_src. A big-endian machine has the fields in
-/// the same bits of the number.
+/// Source: include/uapi/linux/perf_event.h, union perf_mem_data_src; the same bits in either byte order.
 const DATA_SRC: &[Field] = &[
     ("op", 0, 5, Names::Any(&[(0, "NA"), (1, "LOAD"), (2, "STORE"), (3, "PFETCH"), (4, "EXEC")])),
     ("lvl", 5, 14, Names::Any(LEVELS)),

@@ -52,15 +52,13 @@ impl FlowFlags {
         Some(u64::from(endian.u32(raw, 4)?) | u64::from(endian.u32(raw, 8)?) << 32)
     }
 
-    /// The number of instructions and core cycles since the previous sample, in the raw data of a sample; 0
-    /// cycles if unknown.
+    /// The instructions and core cycles since the previous sample, in its raw data; 0 cycles if unknown.
     pub fn counted(raw: &[u8], endian: crate::Endian) -> Option<(u64, u64)> {
         let word = |at| Some(u64::from(endian.u32(raw, at)?) | u64::from(endian.u32(raw, at + 4)?) << 32);
         Some((word(12)?, word(20)?))
     }
 
-    /// The bytes of the instruction, in the raw data of a sample of Intel PT; `None` if there is no room for
-    /// them.
+    /// The bytes of the instruction, in the raw data of an Intel PT sample; `None` without room for them.
     pub fn instruction(raw: &[u8]) -> Option<&[u8]> {
         let (len, bytes) = raw.get(28..44)?.split_first()?;
         bytes.get(..usize::from(*len))

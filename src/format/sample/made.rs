@@ -4,8 +4,7 @@ use super::{Branch, Read, registers};
 use crate::record::builder::{set_size, start};
 use crate::{Attr, Endian, RecordType, sample_fields, sample_type as st};
 
-/// The parts of a new sample. Parts that its event does not record are omitted; recorded parts without a
-/// value are empty or 0.
+/// The parts of a new sample. Unrecorded ones are omitted; recorded ones without a value are empty or 0.
 #[allow(missing_docs, reason = "the names are those of `Sample`")]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NewSample<'a> {

@@ -34,8 +34,7 @@ pub const ARM64_DWARF: [Option<u8>; 33] = same_numbers();
 /// The bit of the link register of aarch64, which perf records with every frame pointer chain.
 pub const ARM64_LR: u64 = 1 << 30;
 
-/// 32-bit Arm: r0 to r15 have the same number in DWARF. A 64-bit kernel uses these numbers for 32-bit tasks,
-/// too.
+/// 32-bit Arm, also as tasks of a 64-bit kernel: r0 to r15 have the same number in DWARF.
 pub const ARM_DWARF: [Option<u8>; 16] = same_numbers();
 
 /// RISC-V: pc, whose number in DWARF is the alternate column for return addresses, and x1 to x31.

@@ -1,5 +1,4 @@
-//! Builds and reads consecutive samples that differ in few parts, like those of a hardware trace, without the
-//! parts that stay the same.
+//! Builds and reads consecutive samples, like those of a hardware trace, by the few parts that differ.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
-//! Reads each part of a sample from bytes typed by hand in both byte orders, then cut and changed at every
-//! byte.
+//! Reads each part of a sample from typed bytes in both byte orders, cut and changed at every byte.
 
 use super::*;
 use crate::{Attr, Origin};

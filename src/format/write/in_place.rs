@@ -185,8 +185,7 @@ mod tests {
         file[range].copy_from_slice(bytes);
     }
 
-    /// A power cut after any step, or while the table is written, leaves all features, and each of them is
-    /// old or new.
+    /// A power cut after any step, or while the table is written, leaves all features, each old or new.
     #[test]
     fn a_power_cut_at_any_step_leaves_a_complete_file() {
         let old = read(FILE);

@@ -1,5 +1,4 @@
-//! A file gets its name in one step when it is complete. Until then it has none, and the file that it
-//! replaces stays.
+//! A file gets its name in one step when it is complete; until then, the file that it replaces stays.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,8 +9,7 @@ use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// A file without its final name, readable only by its owner, like perf's files. If it is dropped, nothing of
-/// it remains.
+/// A file without its final name, readable only by its owner, like perf's. Dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct NewFile(Unnamed);
 
@@ -19,8 +17,7 @@ pub struct NewFile(Unnamed);
 enum Unnamed {
     /// A file without any name, which disappears however the process ends.
     Nameless(File),
-    /// For file systems without nameless files (NFS), without /proc to name them, and on other systems than
-    /// Linux.
+    /// For file systems without nameless files (NFS), without /proc to name them, and outside Linux.
     Temporary(NamedTempFile),
 }
 

@@ -103,8 +103,7 @@ pub fn feature_record(feature: Feature, section: &[u8], endian: Endian) -> Optio
     })
 }
 
-/// A HEADER_TRACING_DATA record and the payload that follows it: the section, padded to 8 bytes. `None` if it
-/// is too long.
+/// A HEADER_TRACING_DATA record and its payload, the section padded to 8 bytes; `None` if it is too long.
 pub fn tracing_data_record(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut payload = section.to_vec();
     payload.resize(section.len().next_multiple_of(8), 0);

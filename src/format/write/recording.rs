@@ -137,8 +137,7 @@ impl<W: Write + Seek> RecordingWriter<W> {
 }
 
 impl<W: Write> RecordingWriter<W> {
-    /// Writes pipe data, in which all features come before the first record. AUXTRACE and DIR_FORMAT have no
-    /// meaning there and are left out.
+    /// Writes pipe data, with all features before the first record; AUXTRACE and DIR_FORMAT are left out.
     ///
     /// # Errors
     ///
@@ -228,8 +227,7 @@ impl<W: Write> RecordingWriter<W> {
     ///
     /// # Errors
     ///
-    /// Some perf stops reading at this section, or the output is pipe data, in which features come before the
-    /// records.
+    /// Some perf stops reading at this section, or the output is pipe data, where features come first.
     pub fn set_feature(&mut self, feature: Feature, section: impl Into<Bytes>) -> Result<()> {
         let Some(file) = &mut self.file else {
             return Err(Error::new(format!(

@@ -1,5 +1,4 @@
-//! Cuts batches into units that expand to about one batch each; a unit of whole zstd frames can be expanded
-//! alone, on any thread.
+//! Cuts batches into units that expand to about one batch each, those of whole zstd frames on any thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,8 +14,7 @@ use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 #[derive(Debug)]
 pub struct DecodeUnit {
     pub(super) stored: Batch,
-    /// Its expanded size; `None` unless every COMPRESSED record seems to be one zstd frame that states its
-    /// content size.
+    /// Its expanded size; `None` unless every COMPRESSED record seems to be one zstd frame with its size.
     expands_to: Option<usize>,
     /// Its expanded records, valid if its stream is between two frames and between two records at this point.
     pub(super) ahead: Option<Batch>,
@@ -95,8 +93,7 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
 /// cache: writing them from memory took three times as long.
 const UNIT_SIZE: usize = 512 << 10;
 
-/// Bytes that a COMPRESSED record expands to, if it is exactly one zstd frame that states its size, and they
-/// fit in a batch.
+/// Bytes that a COMPRESSED record of exactly one zstd frame with its size expands to, if they fit in a batch.
 fn frame_size(record: &Record<'_>) -> Option<usize> {
     let (part, padding) = compressed_part(record);
     let size = get_frame_content_size(part).ok()??;
