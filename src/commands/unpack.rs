@@ -183,7 +183,7 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
 const NOT_A_PACK: &str = "not a pack of perfx";
 
 /// The bytes to which a pack may expand: any pack, and for each of its bytes. Recordings and programs shrink
-/// by a factor of 3 to 30; what shrinks by 100 is nearly empty.
+/// by a factor of 3 to 30; data that shrinks by 100 is nearly empty.
 const SIZE_MAX: u64 = 1_000_000_000;
 const SIZE_OF_BYTE: u64 = 100;
 

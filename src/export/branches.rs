@@ -186,7 +186,7 @@ pub struct BranchCounts {
     pub traced: u64,
     /// Their branches.
     pub branches: u64,
-    /// Those with neither end in the program.
+    /// Branches with neither end in the program.
     pub outside: u64,
     /// Branches of the kernel.
     pub kernel: u64,
@@ -639,8 +639,7 @@ impl Files<'_> {
                 all.counts.kernel += if kernel { count } else { 0 };
                 all.counts.outside += if outside { count } else { 0 };
             }
-            // Branches into and out of the kernel are left out, as those of samples are; code after them
-            // counts.
+            // Branches into and out of the kernel are left out, as in samples; the code after them counts.
             let from = from.filter(|from| is_to_kernel == is_of_kernel(from)).map(place);
             let (to, end) = (place(to), end.and_then(place));
             let mut owners: Vec<u32> =

@@ -85,7 +85,7 @@ impl SymbolFiles {
                     found.missing.insert((name.to_vec(), why.to_string()));
                 }
                 Some(Ok(files)) => {
-                    // The first is its own; the others are what that refers to.
+                    // The first file is the DSO's own; the others are those that it refers to.
                     let names = std::iter::once(Some(name)).chain(std::iter::repeat(None));
                     names.zip(files).for_each(|(name, file)| found.add(name, file));
                 }

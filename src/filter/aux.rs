@@ -1,7 +1,7 @@
 //! Decides what AUX data is kept for a window, and cuts it out of its chunks.
 //!
 //! Data of Arm SPE is cut into records, each with its time. Data of Intel PT is cut at PSB packets, where a
-//! decoder can begin: what is between two of them is kept if the time between them meets the window. Chunks
+//! decoder can begin: data between two of them is kept if the time between them meets the window. Chunks
 //! of other data, of snapshots, and of data without times are kept as a whole: an AUX record has the time by
 //! which the data up to its end was written.
 

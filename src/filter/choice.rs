@@ -426,7 +426,7 @@ pub(crate) fn written(regex: &Regex) -> &str {
     regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
 }
 
-/// The parts of a list; a comma separates them unless it is inside brackets, also those of templates.
+/// The parts of a list. Commas inside brackets, including those of templates, do not separate.
 fn parts(text: &str) -> Vec<&str> {
     parts_outside(text, |_, _| false)
 }
@@ -468,7 +468,7 @@ fn whole(part: &str) -> Result<Regex> {
     let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
     let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
     let pattern = if named { regex::escape(part) } else { part.to_owned() };
-    // The parser's message draws a picture; its last line says what is wrong.
+    // The parser's message has several lines; the last one names the fault.
     Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
         let error = error.to_string();
         let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -530,7 +530,7 @@ fn names_of(name: &[u8]) -> [&[u8]; 3] {
     [name, without_modifiers(name), generic_name(name)]
 }
 
-/// True for each event whose name matches one of the regular expressions. Warns of those that match no event.
+/// True for each event whose name matches a regular expression. Warns of expressions without a match.
 pub fn named_events(events: &[EventName], chosen: &[EventList], report: &mut Report) -> Vec<bool> {
     let names = events.iter().map(|event| &event.name[..]);
     let regexes: Vec<Regex> = chosen.iter().flat_map(|list| list.regexes(names.clone())).collect();
@@ -626,7 +626,7 @@ mod tests {
             Selection { only: Vec::new(), not: vec![value] }
         }
         assert!(none().is_empty() && none().readings() == 0);
-        // These say how to select or what to keep besides, and select nothing alone.
+        // These refine a selection, and select nothing alone.
         assert!(FilterOptions { keep_all_sideband: true, names_threads: true, ..none() }.is_empty());
         let by_samples = [
             FilterOptions { pid: only(1), ..none() },
@@ -670,7 +670,7 @@ mod tests {
             ["", "-1", "1 2", "4294967296"].iter().all(|text| pids(text).is_err() && tids(text).is_err())
         );
         assert!(machines("guest").is_err() && kinds("SAMPEL").is_err());
-        // A name in brackets is no class of letters, which stays possible.
+        // A name in brackets is no character class; classes still work.
         let is = |pattern: &str, name: &str| whole(pattern).unwrap().is_match(name.as_bytes());
         assert!(is("[kernel.kallsyms]", "[kernel.kallsyms]") && !is("[kernel.kallsyms]", "k"));
         assert!(is("[a-c]", "b") && is("a.*", "abc") && !is("a", "abc"));

@@ -303,8 +303,7 @@ impl Chooser {
             || counts.any(|count| is_chosen(count.id.and_then(|id| sample.layouts.event_of_id(id))))
     }
 
-    /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None`
-    /// if those of all processes do.
+    /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None` for all.
     pub(crate) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
         let kind = record.kind();
         let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(kind) && pid != KERNEL)?;

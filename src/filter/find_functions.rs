@@ -96,7 +96,7 @@ impl Frames {
         let search = Search { facts: &facts, features, endian, ids: &options.search, inlined: true };
         let mut of_frames = HashMap::default();
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
-        // Frames have no order, but what is reported has.
+        // Frames have no order, but the report has.
         let mut all: Vec<Frame> = self.all.into_iter().collect();
         all.sort_unstable();
         let named = name_frames(all.into_iter(), search, |_, frame, name| {

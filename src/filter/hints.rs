@@ -31,7 +31,7 @@ impl Hints {
         shown(&self.kept, recording)
     }
 
-    /// The lines about what is excluded, for a recording of this name.
+    /// The lines about exclusions, for a recording of this name.
     pub(crate) fn exclusions(&self, recording: &str) -> impl Iterator<Item = String> {
         shown(&self.excluded, recording)
     }

@@ -27,7 +27,7 @@ pub trait Visit {
     type Part: Send + 'static;
     /// The joined results.
     type All: ?Sized;
-    /// The kinds of other records that it takes.
+    /// The kinds of other records to visit.
     const OTHERS: Kinds = Kinds::NONE;
 
     /// Takes a selected sample of an event. `counters` determines its weight.

@@ -86,7 +86,7 @@ impl StackArgs {
         filter_of(&self.select)
     }
 
-    /// The recording with the selected samples and what they need; in a temporary file if not all are.
+    /// The recording with the selected samples and what they need, in a temporary file unless all are.
     pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
         let filter = self.filter()?;
         if filter.is_empty() {

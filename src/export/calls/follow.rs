@@ -47,7 +47,7 @@ struct Open {
     is_kernel: bool,
     /// The number of open calls while it runs.
     level: usize,
-    /// It was running when first seen, and its call was not, so its return address is unknown.
+    /// True if it was running when first seen, so its return address is unknown.
     is_found: bool,
 }
 

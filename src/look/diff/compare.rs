@@ -64,7 +64,7 @@ struct Records<'i> {
 }
 
 impl Records<'_> {
-    /// Goes to the next record; false if there is none.
+    /// Moves to the next record; false at the end.
     fn seek(&mut self) -> Result<bool> {
         loop {
             let Some(batch) = self.batch.as_ref().filter(|batch| self.at < batch.bytes.len()) else {
