@@ -33,7 +33,6 @@ pub(crate) trait Scrub: Sized + Send + 'static {
     /// True if all unknown data is kept.
     fn keeps_unknown(&self) -> bool;
 
-    /// True to drop all records of this kind.
     fn drops(&self, kind: RecordType) -> bool;
 
     /// The name in the output, if it changes.

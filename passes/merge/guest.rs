@@ -162,7 +162,6 @@ impl Guest {
 /// Maximum of waiting bytes in memory: far above perf's two rounds, but files of a directory are unordered.
 const WAITING_MAX: u64 = 32 << 20;
 
-/// Sorts the recording by time into a temporary file.
 fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
     let job = Job { recording, passes: vec![Box::new(sort())], threads, temp_files };
     Ok(job.into_recording(OutputForm::File)?.0)
@@ -300,7 +299,6 @@ impl GuestFacts {
         self.vcpu_of_id.remove(&0);
     }
 
-    /// The records to merge, by kind.
     pub(crate) fn merged(&self) -> BTreeMap<RecordType, u64> {
         self.count(1)
     }

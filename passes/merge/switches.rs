@@ -178,7 +178,6 @@ pub(crate) struct VcpuRuns {
     since: Option<u64>,
     /// True if it was seen to leave a CPU.
     left_once: bool,
-    /// The first CPU that it left.
     pub(crate) first_cpu: Option<u32>,
 }
 

@@ -11,7 +11,6 @@ const DIGITS: usize = 10;
 pub(crate) struct Key([u8; 32]);
 
 impl Key {
-    /// The key for a user's text.
     pub(crate) fn of_text(text: &str) -> Key {
         Key(Sha256::digest(text).into())
     }

@@ -106,7 +106,6 @@ pub(crate) fn changed_events(
     Some(changed.unwrap_or(named))
 }
 
-/// Feature EVENT_DESC for the events with these names.
 pub(crate) fn event_desc(session: &Session, names: &[EventName]) -> Option<Vec<u8>> {
     let described = session.events.iter().zip(names).map(|(event, name)| EventDesc {
         attr: event.raw(),

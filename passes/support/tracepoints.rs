@@ -91,7 +91,6 @@ impl<R: Role> Tracepoints<R> {
         self.0.get(event).is_some_and(Option::is_some)
     }
 
-    /// The tracepoint of this record, if it is a sample of one with a role.
     pub(crate) fn get(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Tracepoint<R>> {
         let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
         *self.0.get(event)?

@@ -279,7 +279,6 @@ impl Code {
         file.as_ref()
     }
 
-    /// The code of the kernel, from its file.
     fn kernel(&self, id: Option<BuildId>) -> Option<CodeFile> {
         let reference = self.mappings.reference.as_ref()?;
         KernelText::of_file(&self.sources, id, reference).map(CodeFile::of_kernel)

@@ -63,7 +63,6 @@ impl CoreSight {
         });
     }
 
-    /// Calls `each` with the trace of each known trace unit in a piece.
     fn each_trace(&self, piece: &Piece, mut each: impl FnMut(&TraceUnit, &Trace<'_>)) {
         let switches = self.switches(piece);
         for (id, bytes) in piece.streams() {

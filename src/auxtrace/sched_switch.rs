@@ -36,7 +36,6 @@ impl SchedSwitch {
         self.fields.values().all(Option::is_none)
     }
 
-    /// The switch in a record.
     pub(crate) fn read(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Switched> {
         let event = layouts.event_of(record).filter(|_| record.kind() == RecordType::SAMPLE)?;
         let fields = (*self.fields.get(event)?)?;

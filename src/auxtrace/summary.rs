@@ -33,7 +33,6 @@ impl Summary {
     }
 }
 
-/// Processes traces on threads, and adds up the results.
 pub(crate) fn sum<T: Send, S: Default + Send>(
     traces: impl IntoIterator<Item = T, IntoIter: Send>,
     threads: usize,

@@ -250,7 +250,6 @@ impl Finder {
         })
     }
 
-    /// The kernel or module of the recorded release in a root.
     fn of_release(
         &self,
         object: &Object,

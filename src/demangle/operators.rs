@@ -23,17 +23,14 @@ pub(crate) struct Operator {
     pub(crate) operands: Operands,
 }
 
-/// The operands of an operator in an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operands {
-    /// No operand.
     Nothing,
     One,
     /// One, with the operator after it unless `_` follows the code.
     Step,
     /// One that is always in parentheses.
     Enclosed,
-    /// A type.
     Type,
     Two,
     /// A type and an expression, as `static_cast`.
@@ -44,7 +41,6 @@ pub(crate) enum Operands {
     Condition,
     /// A function and its arguments.
     Call,
-    /// The operands of `new`.
     New,
 }
 

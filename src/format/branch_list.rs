@@ -182,7 +182,6 @@ fn lists<'a>(message: &'a [u8], all: &mut Vec<BranchList<'a>>) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// A field that contains bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
     }

@@ -138,7 +138,6 @@ fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     [size, payload, cpumode].into_iter().flatten()
 }
 
-/// Decodes a record of the kernel and finds its event.
 fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
     let (layout, lost) = layout_of(record, layouts);
     let mut decoded = match layout {

@@ -243,7 +243,6 @@ fn with_name(record: &Record<'_>, (at, end): (usize, usize), old: &[u8], new: &[
     Some(made)
 }
 
-/// The fields of a THREAD_MAP with names.
 fn thread_map_comms(record: &Record<'_>) -> Vec<(usize, usize)> {
     let entries = record.bytes().len().saturating_sub(THREAD_MAP_ENTRIES) / THREAD_MAP_ENTRY;
     let said = usize::try_from(record.u64(HEADER_SIZE).unwrap_or(0)).unwrap_or(usize::MAX);

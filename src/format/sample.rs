@@ -512,7 +512,6 @@ impl<'a> PartReader<'a> {
         self.need(part, None, got)
     }
 
-    /// A u64, if `asked`.
     #[inline]
     fn word(&mut self, asked: bool, part: &'static str) -> Result<Option<u64>, Stop> {
         if asked { self.u64(part).map(Some) } else { Ok(None) }
@@ -527,7 +526,6 @@ impl<'a> PartReader<'a> {
         Ok(got)
     }
 
-    /// `count` items of `size` bytes.
     fn bytes(&mut self, part: &'static str, count: u64, size: usize) -> Result<&'a [u8], Stop> {
         let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
         let got = length.and_then(|length| self.cursor.bytes(length));

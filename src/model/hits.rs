@@ -44,7 +44,6 @@ impl FirstUse {
 pub struct Mapped {
     changes: Changes,
     guests: Guests,
-    /// The first mapping of each DSO.
     first_uses: Vec<FirstUse>,
     /// True if there are AUXTRACE records or samples with AUX data. Their addresses are known only after
     /// decoding.

@@ -38,7 +38,6 @@ pub(crate) trait AnyPrescan: Any + Send {
     fn batch(&mut self, batch: &Batch) -> Result<()>;
 }
 
-/// The way in which batches are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     /// The number of threads; with 1, only the calling thread works.

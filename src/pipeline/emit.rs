@@ -20,7 +20,6 @@ pub struct Emit<'e> {
     planner: &'e mut Planner,
     /// The layouts of the records at this point of the chain.
     layouts: &'e Layouts,
-    /// The layouts of the input's records.
     of_input: &'e Layouts,
 }
 

@@ -105,7 +105,6 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// A planner for a batch, or for records outside any batch.
     pub(crate) fn new(batch: Option<&Batch>, needs: OutputNeeds) -> Planner {
         let batch = batch.map_or(0..0, |batch| addresses(&batch.bytes));
         Planner { plan: Plan::default(), needs, batch }

@@ -20,7 +20,6 @@ use crate::report::Level;
 use crate::session::{Place, Session};
 use crate::writer::Writer;
 
-/// Reads, rewrites and writes all records of the input.
 pub(crate) fn write_records(
     recording: &mut Recording,
     chain: &mut [Rewriting],
@@ -78,7 +77,6 @@ pub(crate) fn write_records(
 #[derive(Default)]
 struct Nested {
     count: u64,
-    /// The error for the first one.
     first: Option<Error>,
 }
 

@@ -39,7 +39,6 @@ pub struct Session {
     pub event_types: Vec<u8>,
     /// Entries of HEADER_BUILD_ID records among the records of pipe data.
     late_build_ids: Vec<u8>,
-    /// Features set by a pass.
     pub(crate) set: BTreeSet<Feature>,
     /// True if no pass after the surveying one is a barrier.
     pub(crate) survey_is_final: bool,

@@ -39,9 +39,7 @@ pub struct Debuginfod {
 /// A program that downloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Client {
-    /// debuginfod-find(1) of elfutils.
     Elfutils,
-    /// llvm-debuginfod-find(1).
     Llvm,
 }
 

@@ -37,7 +37,6 @@ pub struct Block {
     /// The block at `target` and the one at `next`, if they are known and in the same mapping.
     pub(crate) taken: BlockId,
     pub(crate) fall: BlockId,
-    /// The index in `Blocks::mappings`.
     mapping: u32,
     /// The index in `Blocks::lengths` of its first instruction's length.
     lengths: u32,
@@ -87,7 +86,6 @@ pub struct Blocks {
     pub(crate) paths: Paths,
 }
 
-/// A mapping that has blocks.
 #[derive(Debug)]
 struct MappingBlocks {
     id: u64,

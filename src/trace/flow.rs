@@ -136,7 +136,6 @@ impl<I: Image> Flow<I> {
         (self.point.space, self.point.now) = (space, now);
     }
 
-    /// Begins a packet of `len` bytes.
     #[inline(always)]
     pub(crate) fn begin_packet<S: Sink>(&mut self, len: u32, sink: &mut S) {
         self.steps = MOST_SAVED.min(self.steps + len * STEPS_PER_BYTE);

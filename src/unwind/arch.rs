@@ -235,7 +235,6 @@ pub(crate) struct Architectures {
 }
 
 impl Architectures {
-    /// The names of the supported architectures.
     pub(crate) const NAMES: &'static str = "x86_64, i386, aarch64, arm, riscv64, ppc64 and s390x";
 
     /// The architectures of a machine, by feature ARCH: the machine name of uname(2).

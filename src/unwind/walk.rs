@@ -228,7 +228,6 @@ struct Frame {
     is_next: bool,
 }
 
-/// Goes from a frame to its caller.
 #[inline]
 fn caller(
     rule: &Rule,

@@ -35,7 +35,6 @@ impl Cutter {
         Cutter { stream, endian, layouts, at: 0, ended: false, lenient: false, probes, eager: false }
     }
 
-    /// All bytes of a mapped stream.
     pub(super) fn mapped(&self) -> Option<&Bytes> {
         match &self.stream.source {
             Source::Mapped { bytes, .. } => Some(bytes),
@@ -276,7 +275,6 @@ impl Cutter {
         self.stream
     }
 
-    /// Puts back the bytes of a batch from `end` on.
     pub(super) fn give_back(&mut self, batch: &Batch, end: usize) {
         let unused = &batch.bytes[end..];
         match &mut self.stream.source {

@@ -35,7 +35,6 @@ impl SampleSpan {
         span
     }
 
-    /// Reads times and processes.
     pub(super) fn of_times_and_pids((mut walker, layouts): (Walker<'_>, &Layouts)) -> SampleSpan {
         let (mut span, mut last, mut known) = (SampleSpan::NONE, None, true);
         let mut pids = Vec::new();

@@ -225,7 +225,6 @@ struct SortedRun {
     next: usize,
 }
 
-/// The memory that the bytes take.
 fn in_memory(bytes: &Bytes) -> usize {
     if bytes.is_mapped() { 0 } else { bytes.len() }
 }

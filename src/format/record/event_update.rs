@@ -4,7 +4,6 @@ use super::reader::Reader;
 use super::{cpu_map, stat};
 use crate::{FaultCode, Layouts, Record, RecordType, Value, until_nul};
 
-/// The kind of EVENT_UPDATE that names an event.
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
 /// The offset of the name in such a record.

@@ -9,7 +9,6 @@ use crate::{
     ATTR_SIZE_MAX, ATTR_SIZE_MIN, Bytes, Cursor, Event, FaultCode, Feature, Record, RecordType, Result, Value,
 };
 
-/// Longest name in a HEADER_EVENT_TYPE, bytes.
 pub(crate) const EVENT_TYPE_NAME: usize = EVENT_TYPE_SIZE - 8;
 
 /// Converts a HEADER_EVENT_TYPE record to an entry of a file's event types: u64 `attr.config`, char

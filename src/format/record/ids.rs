@@ -44,7 +44,6 @@ fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (
     bits.filter_map(move |(number, bit)| Some((bit, start? + number * 8)))
 }
 
-/// The offsets of the ids of a record's own event.
 fn own_ids<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = usize> + use<'l> {
     let ids = st::ID | st::STREAM_ID | st::IDENTIFIER;
     fields(record, layout).filter(move |(bit, _)| bit & ids != 0).map(|(_, at)| at)

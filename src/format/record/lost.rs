@@ -119,7 +119,6 @@ pub(crate) fn decode_samples(d: &mut Reader<'_>) -> Option<()> {
     d.number::<u64>("lost").map(drop)
 }
 
-/// Decodes the fields of a THROTTLE or UNTHROTTLE record.
 pub(crate) fn decode_throttle(d: &mut Reader<'_>) -> Option<()> {
     d.number::<u64>("time")?;
     d.number::<u64>("id")?;

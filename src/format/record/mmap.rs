@@ -286,7 +286,6 @@ pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option
     endian.set_u16(record, 4, misc & !MMAP_BUILD_ID)
 }
 
-/// Decodes the fields of an MMAP or MMAP2 record.
 pub(crate) fn decode(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     d.task()?;
     d.hex::<u64>("addr")?;

@@ -185,7 +185,6 @@ impl<'a> Packets<'a> {
         self.cursor.byte().ok_or(Broken::Cut)
     }
 
-    /// A number of at most `most` bytes.
     fn number(&mut self, most: u32) -> Result<u32, Broken> {
         let mut value = 0;
         for at in 0..most {

@@ -239,7 +239,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         sets_time
     }
 
-    /// Begins the packet at this offset; `packets` are those after it.
     #[inline(always)]
     fn begin_packet(&mut self, offset: u64, packets: &Packets<'_>) {
         self.flow.begin_packet((packets.offset() - offset) as u32, self.sink);
@@ -295,7 +294,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         self.interrupted = None;
     }
 
-    /// Resumes at `ip` after a fault.
     fn resume(&mut self, ip: u64) {
         self.is_lost = false;
         self.flow.set_bits(self.address_bits);
@@ -462,7 +460,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// The next branch enters a guest at `ip`.
     #[cold]
     fn enter_guest(&mut self, ip: u64) {
         if self.flow.is_known() {

@@ -33,7 +33,6 @@ use crate::bytes::{Cursor, LONGEST, Trace};
 pub(super) const PSB: [u8; LONGEST] =
     [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
 
-/// The first bytes of a long TNT packet.
 const LONG_TNT: [u8; 2] = [2, 0xa3];
 
 const OVF: [u8; 2] = [2, 0xf3];
@@ -183,7 +182,6 @@ impl<'a> Packets<'a> {
         Some(short_branches(first))
     }
 
-    /// The next packet, if it is a TIP packet with an address.
     #[inline(always)]
     pub(super) fn next_target(&mut self) -> Option<u64> {
         let window = self.cursor.rest().first_chunk().filter(|window| window[0] & 0x1f == 0x0d)?;
@@ -193,7 +191,6 @@ impl<'a> Packets<'a> {
         Some(ip)
     }
 
-    /// The address of a packet, and its length.
     #[inline(always)]
     fn address(&self, window: &[u8; LONGEST]) -> Option<(u64, usize)> {
         let value = word(window, 1, 8);

@@ -8,7 +8,6 @@ use crate::image::{Space, Switch, is_user};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
     host: Option<Space>,
-    /// The guest's space, if known.
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,

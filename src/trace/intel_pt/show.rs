@@ -68,7 +68,6 @@ fn is_known(packet: &Packet, bytes: &[u8]) -> bool {
     }
 }
 
-/// The kind of a packet with these first bytes.
 pub(super) fn kind(packet: &Packet, bytes: &[u8]) -> &'static str {
     match packet {
         Packet::Tnt { .. } => "TNT",

@@ -31,7 +31,6 @@ impl Sink for List {
     }
 }
 
-/// The trace of the first CPU.
 fn first(traced: &Traced) -> &Buffer {
     traced.buffers.iter().find(|buffer| buffer.cpu == 0).unwrap()
 }
@@ -40,7 +39,6 @@ fn decode(traced: &Traced, bytes: &[u8]) -> List {
     decode_in_units(traced, bytes, 0)
 }
 
-/// Decodes in units of at least this size.
 fn decode_in_units(traced: &Traced, bytes: &[u8], size: u64) -> List {
     let mut list = List::default();
     let mut decoder = intel_pt::Decoder::new(&traced.maps, traced.config);
