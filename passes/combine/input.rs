@@ -437,7 +437,6 @@ pub(super) fn is_timeless(events: &[Event]) -> bool {
     events.iter().all(|event| event.attr().sample_type & st::TIME == 0)
 }
 
-/// Refuses inputs without times to sort by.
 pub(super) fn check_times(name: &str, events: &[Event], facts: &InputFacts) -> Result<()> {
     if facts.records > 0
         && let Some(index) = events.iter().position(|event| event.attr().sample_type & st::TIME == 0)

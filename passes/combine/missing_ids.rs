@@ -31,7 +31,6 @@ pub(super) fn lacking(
             entry
         }));
     }
-    // New ids of events that had none.
     let made = union.events.iter().flat_map(|event| &event.ids).copied();
     added.extend(made.filter(|&id| listed.insert(id)).map(unknown));
     if !added.is_empty() {

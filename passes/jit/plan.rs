@@ -85,7 +85,6 @@ pub(super) struct Planner<'r> {
     /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
     spooled: u64,
-    /// The mappings of images in the plan, by pid.
     pub(super) mapped: BTreeMap<u32, Vec<Map>>,
     /// The remaining number of bytes without code in images.
     gaps_left: u64,
@@ -497,7 +496,6 @@ impl<'r> Planner<'r> {
         self.map_at(process, &image.file, range, place, key)
     }
 
-    /// Adds a mapping to the plan, with the file offset `place`.
     fn map_at(
         &mut self,
         process: &Process<'_>,

@@ -22,7 +22,6 @@ pub(super) struct Marker {
     pub(super) path: Box<[u8]>,
     /// The pid in the name of the dump.
     pub(super) named: u32,
-    /// The inode of the dump, if the record contains it.
     pub(super) inode: Option<Inode>,
     pub(super) trailer: Box<[u8]>,
     pub(super) layout: Layout,

@@ -14,7 +14,6 @@ pub(crate) struct MergedKinds {
     mute: Vec<bool>,
 }
 
-/// The kinds that perf inject merges.
 pub(crate) const DEFAULT: Kinds = Kinds::of(&[
     RecordType::MMAP,
     RecordType::MMAP2,

@@ -133,7 +133,6 @@ struct Gaps {
     outside: f32,
 }
 
-/// The host's schedule.
 pub(crate) struct Schedule<'a> {
     /// When each VCPU ran: (in, out) in ns, ascending.
     spans: Vec<&'a [(u64, u64)]>,
@@ -157,7 +156,6 @@ impl Schedule<'_> {
         self.covered.get(next).is_some_and(|window| window.0 <= from)
     }
 
-    /// True if there are enough events for a result.
     pub(crate) fn is_enough(events: &[Event]) -> bool {
         events.len() >= EVENTS_MIN
     }
@@ -444,7 +442,6 @@ impl Schedule<'_> {
         events.chunks(length).filter_map(miss).max().unwrap_or(0)
     }
 
-    /// The best offsets within `reach` of this one.
     fn plateau(&self, events: &[Event], offset: i64, drift: f64, reach: i64) -> Plateau {
         let mut edges: Vec<(i64, i32)> = Vec::new();
         let mut judged = 0;

@@ -46,7 +46,6 @@ pub(crate) struct GuestFacts {
     /// Merged records without a time.
     pub(crate) timeless: u64,
     pub(crate) moments: Moments,
-    /// Times of the first and the last merged sample.
     pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<BatchTimes>,
     /// The kernel, modules and files of processes that lack a build-id; true if a kernel mapped them.
@@ -320,7 +319,6 @@ impl GuestFacts {
         }
     }
 
-    /// First and last time of the merged records.
     pub(crate) fn times(&self) -> Option<(u64, u64)> {
         let first = self.parts.iter().map(|part| part.earliest).min()?;
         let last = self.parts.iter().map(|part| part.latest).max()?;

@@ -73,7 +73,6 @@ pub(crate) fn find_clocks(
         .collect()
 }
 
-/// Checks that the process of the guest is unambiguous.
 fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
     if opened.processes.len() == 1 {
         return Ok(());
@@ -303,7 +302,6 @@ impl Timeline {
         schedule(threads, run_log).follow(&events, fit, self.drifts)
     }
 
-    /// The clock of a fit; `None` if it is impossible.
     fn clock(&self, fit: &Fit) -> Option<Clock> {
         // The guest's first moment is at `fit.offset` on the host.
         let scale = self.scale / (1.0 + fit.drift);
@@ -321,7 +319,6 @@ fn schedule<'w>(threads: &BTreeMap<u32, Thread>, run_log: &'w VcpuRunLog) -> Sch
     Schedule::new(threads.values().map(spans).collect(), covered.collect())
 }
 
-/// A sentence about the accuracy of the fit.
 fn about(fit: &Fit) -> String {
     let share = |part: f64| format!("{:.2} %", part * 100.0);
     let inside = share(fit.inside as f64 / fit.judged.max(1) as f64);

@@ -69,7 +69,6 @@ struct Flushed {
     until: u64,
 }
 
-/// Sorts a guest's records, batch after batch.
 struct GuestReader {
     /// `None` after the last one.
     batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,

@@ -181,7 +181,6 @@ pub(crate) struct VcpuRuns {
     pub(crate) first_cpu: Option<u32>,
 }
 
-/// A window of host time in which runs are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoggedWindow {
     pub(crate) from: u64,

@@ -12,7 +12,6 @@ use perfx_pipeline::Result;
 use super::chosen::MergedKinds;
 use super::clock::Clock;
 
-/// The output's id for an id of the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NewId {
     pub(crate) id: u64,

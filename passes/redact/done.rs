@@ -10,7 +10,6 @@ use crate::scrub::{CALLERS_LOST, LeftOut};
 
 #[derive(Clone, Default, Debug)]
 pub(super) struct Done {
-    /// Each name with its pseudonym.
     pub(super) names: BTreeMap<(Category, Vec<u8>), Vec<u8>>,
     /// Devices and inodes of files and namespaces.
     pub(super) numbers: BTreeSet<(Category, Vec<u8>)>,

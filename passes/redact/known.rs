@@ -10,7 +10,6 @@ use perfx_format::features::NrCpus;
 
 use crate::scrub::{Key, is_word};
 
-/// The words of each section of words.txt.
 static WORDS: LazyLock<BTreeMap<&str, BTreeSet<&[u8]>>> = LazyLock::new(|| {
     let sections = include_str!("words.txt").split("\n[").skip(1);
     let words = |text: &'static str| {

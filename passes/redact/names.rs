@@ -188,7 +188,6 @@ fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     if at > 0 { name.split_at(at) } else { (name, b"") }
 }
 
-/// The pseudonym of a cgroup's path, folder by folder.
 pub(super) fn cgroup(key: &Key, path: &[u8]) -> Vec<u8> {
     let part = |part: &[u8]| {
         if CGROUPS.contains(&part) {

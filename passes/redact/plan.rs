@@ -179,7 +179,6 @@ impl Plan {
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
     }
 
-    /// The mapped user code that an address is in.
     fn code_at(&self, address: u64) -> Option<RangeInclusive<u64>> {
         let ranges = &self.mapped.ranges;
         let after = ranges.partition_point(|&(start, _)| start <= address);
@@ -217,7 +216,6 @@ impl Plan {
         done.clears(cleared, cleared > 0 && self.has_mappings(record, layout));
     }
 
-    /// True if the mappings of the process of a record are known.
     pub(super) fn has_mappings(&self, record: &Record<'_>, layout: Option<&Layout>) -> bool {
         let Mapped { processes, .. } = &self.mapped;
         let process = layout.and_then(|layout| layout.pid_tid(record));

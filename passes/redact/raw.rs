@@ -11,7 +11,6 @@ use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceForm
 
 use super::known::is_listed;
 
-/// True for a system of the kernel's own tracepoints.
 fn is_of_kernel(system: &[u8]) -> bool {
     is_listed("system", system) || is_listed("other system", system)
 }
@@ -49,7 +48,6 @@ pub(super) enum Stays {
     Fields(Arc<[Kept]>),
 }
 
-/// A field that stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kept {
     /// Its bytes.

@@ -13,7 +13,6 @@ pub(crate) struct LeftOut {
     /// Features of a newer perf, or with bytes in no field.
     pub(super) features: BTreeSet<Feature>,
     pub(super) damaged: BTreeSet<Feature>,
-    /// Records of unknown kinds or layouts.
     pub(super) kinds: BTreeMap<RecordType, u64>,
     /// Records of kinds that the rules of the pass leave out.
     pub(super) by_rule: BTreeMap<RecordType, u64>,

@@ -35,7 +35,6 @@ impl Zeroed {
         decoded
     }
 
-    /// Clears the unknown bytes of a sample.
     pub(crate) fn sample(&mut self, record: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) {
         let end = record.body().len();
         for gap in gaps_of_sample(record, layout) {

@@ -9,7 +9,6 @@ use perfx_format::write::{feature_record, tracing_data_record};
 use perfx_format::{Endian, Feature, Record};
 use perfx_pipeline::{Emit, Result, Session, changed_event_desc};
 
-/// The change of a feature.
 pub(crate) enum Fate {
     Stays,
     Becomes(Vec<u8>),
@@ -81,7 +80,6 @@ pub(crate) fn is_unknown(record: &Record<'_>) -> bool {
     record.kind().name().is_none() || feature_section(record).is_some_and(is_too_large)
 }
 
-/// A section with other names; `None` if it is damaged.
 pub(crate) fn renamed(
     feature: Feature,
     section: &[u8],

@@ -18,7 +18,6 @@ pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
     (entry.cpu, entry.tid) == (ANY, ANY)
 }
 
-/// An ID_INDEX record that can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     /// The new place of its entries.

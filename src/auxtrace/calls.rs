@@ -56,7 +56,6 @@ struct Call {
 #[derive(Clone, Default, Debug)]
 pub struct Calls {
     calls: VecDeque<Call>,
-    /// The number of older calls that were dropped.
     dropped: usize,
     /// The number of calls that return to each address: a return to any other needs no search.
     returns: HashMap<u64, u32, RandomState>,

@@ -127,7 +127,6 @@ impl Written {
         self.info.is_some()
     }
 
-    /// The trace units described so far.
     pub(crate) fn known_units(&self) -> Result<BTreeMap<u8, TraceUnit>> {
         let Some(info) = &self.info else { bail!("the AUX data is not of CoreSight") };
         self.units(info)

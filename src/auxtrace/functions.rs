@@ -13,7 +13,6 @@ pub struct Function {
     pub id: (u32, u64),
 }
 
-/// The functions of a file.
 #[derive(Debug)]
 pub(crate) struct Functions {
     file: ElfFile,

@@ -103,7 +103,6 @@ impl IntelPt {
 }
 
 impl IntelPt {
-    /// Takes in the data of AUXTRACE records and samples.
     pub(crate) fn read(&mut self, chunks: &[Chunk], has_samples: bool) {
         // Pieces of a buffer may overlap; otherwise each follows the one before.
         let may_overlap = self.info.is_snapshot || has_samples;
@@ -164,7 +163,6 @@ impl IntelPt {
         Summary { syncs: count("PSB"), overflows: count("OVF"), time, packets: tally.packets }
     }
 
-    /// Calls `add` with the addresses in the packets of a trace.
     pub(crate) fn visits(&self, trace: &Trace<'_>, add: &mut dyn FnMut(Visit)) {
         intel_pt::visits(trace, &self.config).for_each(add);
     }

@@ -30,7 +30,6 @@ pub struct KernelText {
 pub(crate) struct Segment {
     /// Its address when it ran.
     pub(crate) start: u64,
-    /// Its offset in the file.
     pub(crate) offset: u64,
     pub(crate) bytes: Bytes,
 }

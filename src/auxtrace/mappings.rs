@@ -37,7 +37,6 @@ pub(crate) struct Mappings {
 /// Maximum of changes kept; later ones are ignored.
 const MOST_POKES: usize = 1 << 13;
 
-/// The range of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place {
     pub(crate) start: u64,

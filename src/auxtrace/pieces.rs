@@ -115,7 +115,6 @@ impl CoreSight {
         size: u64,
         unknown: &'a AtomicU64,
     ) -> impl Iterator<Item = (Traced<'a>, Part)> + Send {
-        // The number of the next part of each buffer.
         let mut numbers: HashMap<usize, u64> = HashMap::new();
         pieces.into_iter().flat_map(move |(number, begin)| {
             let mut parts = Vec::new();

@@ -116,7 +116,6 @@ impl Running {
         self.runs.push(Run { time, cpu, task: Task::of_host(Auxtrace::ANY, to), from: Some(from) });
     }
 
-    /// A thread has run on a CPU up to a time.
     pub(crate) fn learn_left(&mut self, cpu: u32, task: Task, time: u64) {
         let first = self.left.entry(cpu).or_insert((time, task));
         if time < first.0 {
@@ -221,7 +220,6 @@ impl Ran {
         known.into_iter().map(|task| (task.tid, Space(self.add(task)))).collect()
     }
 
-    /// The switches of a buffer.
     pub(crate) fn switches(&mut self, cpu: u32, tid: u32) -> Switches {
         let owner = AuxOwner::of(cpu, tid);
         if let Some(known) = self.switches.get(&owner) {

@@ -12,7 +12,6 @@ use perfx_format::{Event, Layout, Record, sample_type as st};
 pub(crate) struct Sampled {
     /// Samples of some event have traces.
     is_expected: bool,
-    /// The buffer of each id.
     buffers: HashMap<u64, Buffer>,
 }
 

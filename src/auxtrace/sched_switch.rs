@@ -6,7 +6,6 @@ use perfx_format::sample::Sample;
 use perfx_format::tracepoint::TraceField;
 use perfx_format::{ByTracepoint, Layouts, Record, RecordType};
 
-/// The events of a recording that are sched_switch.
 #[derive(Debug, Default)]
 pub(crate) struct SchedSwitch {
     /// The fields with the previous and the next thread.

@@ -89,7 +89,6 @@ impl Running<'_> {
         }
     }
 
-    /// The bytes of that vdso.
     pub(crate) fn vdso_image(self) -> Option<Vec<u8>> {
         let text = contents(&self.0.join("proc/self/maps")).ok()?;
         let (start, end) = vdso_range(&String::from_utf8_lossy(&text))?;

@@ -62,7 +62,6 @@ struct Printer<'t, 'n> {
     scope: Option<usize>,
     /// The scope in which each referenced parameter was first printed.
     first_scopes: HashMap<Id, Option<usize>>,
-    /// The parameters of the references being printed.
     inside_references: Vec<Id>,
     /// The arguments of the template whose name is being printed, for its conversion operator.
     arguments: Option<List>,

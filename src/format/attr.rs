@@ -408,7 +408,6 @@ impl Attr {
         self.flags & (0b111 << 4 | 0b11 << 19)
     }
 
-    /// The event with these excluded modes.
     pub(crate) fn with_excluded_modes(&self, excluded: u64) -> Attr {
         Attr { flags: self.flags & !self.excluded_modes() | excluded, ..*self }
     }

@@ -162,7 +162,6 @@ impl Magic {
     }
 }
 
-/// The hint for a header that does not describe the events.
 const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, not even by perfx \
     recover: copy the file again from its source, or record again";
 

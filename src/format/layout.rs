@@ -176,7 +176,6 @@ impl Layout {
         self.place(record.kind(), record.bytes().len(), field)
     }
 
-    /// The position in a record of this kind and length.
     #[inline]
     fn place(&self, kind: RecordType, len: usize, field: impl Fn(&Fields) -> Option<u16>) -> Option<usize> {
         if kind == RecordType::SAMPLE {
@@ -581,7 +580,6 @@ mod tests {
     use crate::Origin;
     use crate::record::builder::build;
 
-    /// The number of the attr flag `sample_id_all`.
     const SAMPLE_ID_ALL: u32 = 18;
 
     #[test]

@@ -250,7 +250,6 @@ fn thread_map_comms(record: &Record<'_>) -> Vec<(usize, usize)> {
     (0..entries.min(said)).map(|entry| (start(entry) + THREAD_MAP_COMM, start(entry + 1))).collect()
 }
 
-/// The record with other names in these fields of fixed size.
 fn in_fields(
     record: &Record<'_>,
     fields: Vec<(usize, usize)>,

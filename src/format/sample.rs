@@ -494,7 +494,6 @@ impl fmt::Display for Stop {
     }
 }
 
-/// Takes the parts of a sample from the front.
 struct PartReader<'a> {
     cursor: Cursor<'a>,
 }

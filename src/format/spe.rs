@@ -333,7 +333,6 @@ fn code_address(payload: u64) -> u64 {
     payload & ADDRESS | if is_kernel { KERNEL } else { 0 }
 }
 
-/// The exception level of an address of an instruction.
 fn exception_level(payload: u64) -> u8 {
     (payload >> 61 & 3) as u8
 }

@@ -88,7 +88,6 @@ const FIELDS_MAX: usize = 256;
 /// The longest name of a folder, bytes.
 const NAME_MAX: usize = 255;
 
-/// Words of the types of fields that reveal nothing.
 const TYPE_WORDS: [&str; 26] = [
     "field", "unsigned", "signed", "char", "short", "int", "long", "bool", "const", "volatile", "u8", "u16",
     "u32", "u64", "s8", "s16", "s32", "s64", "__u8", "__u16", "__u32", "__u64", "__s64", "__data_loc",

@@ -171,7 +171,6 @@ impl<'f, 'a> Image<'f, 'a> {
         if self.has_code() { (self.text_end - TEXT).saturating_sub(code) } else { 0 }
     }
 
-    /// The end of the part of the file that is mapped.
     fn file_end(&self) -> u64 {
         if self.has_code() { self.load_end() } else { NOTE + NOTE_SIZE }
     }

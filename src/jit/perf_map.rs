@@ -41,7 +41,6 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// The fields of a line. A name may contain spaces.
 fn fields(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let mut parts = line.trim_ascii_start().splitn(3, |&byte| byte == b' ');
     let mut number = || {

@@ -128,9 +128,7 @@ impl Processes {
 pub struct Hits {
     lookup: Lookup,
     guests: Arc<Guests>,
-    /// Indexed by DSO.
     dsos: Vec<bool>,
-    /// Indexed by mapping.
     mappings: Vec<bool>,
     /// The first sample in file order that hits each DSO.
     first: Vec<(u32, FirstUse)>,

@@ -35,7 +35,6 @@ struct NamespaceChanges {
     sets: NamespaceSets,
 }
 
-/// Distinct sets of namespaces, by number.
 #[derive(Debug, Default)]
 struct NamespaceSets {
     list: Vec<Namespaces>,

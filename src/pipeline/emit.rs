@@ -152,7 +152,6 @@ pub(crate) struct Rewriting {
     pub(crate) kinds: Kinds,
     /// The places at which it needs a record of any kind, sorted.
     pub(crate) places: Arc<[Place]>,
-    /// The places found by the prescan of the current batch.
     pub(crate) found: Vec<Place>,
     /// The layouts of the records that reach it, if passes before it changed the events.
     pub(crate) layouts: Option<Arc<Layouts>>,

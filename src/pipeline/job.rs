@@ -127,7 +127,6 @@ impl Job {
         Ok((Recording::from_file(file, name, temp_files)?, outcome))
     }
 
-    /// Runs a job in which no pass surveys the output of another.
     fn run_at_once(
         mut self,
         made: Vec<SideFile>,

@@ -125,7 +125,6 @@ fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session
 
 /// The records that the passes and the form of the output need to see.
 struct Wanted {
-    /// The kinds that any of them needs.
     kinds: Kinds,
     /// The kinds that any of them except the first pass needs.
     after_first: Kinds,
@@ -215,7 +214,6 @@ pub(crate) fn write_drained(
     })
 }
 
-/// Copies a batch that no pass needs to see.
 fn plan_all(batch: &Batch, needs: OutputNeeds) -> Plan {
     let mut planner = Planner::new(Some(batch), needs);
     planner.stored(0..batch.bytes.len());

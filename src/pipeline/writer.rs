@@ -27,7 +27,6 @@ use crate::text::counted;
 /// Size of a page, bytes.
 const PAGE: usize = perfx_format::PAGE as usize;
 
-/// Maximum number of bytes moved at once.
 const MOVED_AT_ONCE: u64 = 1 << 20;
 
 /// Maximum number of zeros before the data of an output of this length. With them, a long unchanged range
@@ -192,7 +191,6 @@ impl<'a> Writer<'a> {
         self.sink.append(bytes).map_err(unwritable)
     }
 
-    /// Writes the plan of a batch, or of records outside any batch.
     pub(crate) fn plan(&mut self, plan: &Plan, batch: Option<&Batch>, session: &mut Session) -> Result<()> {
         let none = Bytes::default();
         let (stored, place) = batch.map_or((&none, None), |batch| (&batch.bytes, batch.stored.as_ref()));

@@ -322,7 +322,6 @@ pub struct NamedPlace<'f> {
     has_named: Cell<bool>,
     /// The reason why the kernel has no symbols.
     why: Option<String>,
-    /// A note on the source of the names.
     said: Option<String>,
 }
 

@@ -53,7 +53,6 @@ pub struct ElfFile {
     segments: Vec<(u64, u64, u64)>,
     /// The segments with code, as far as it is in the file.
     pub code: Vec<(u64, u64, u64)>,
-    /// The address of its `.text`.
     pub(crate) text: Option<u64>,
 }
 

@@ -115,7 +115,6 @@ impl<'a> Inlined<'a> {
         }
     }
 
-    /// The DWARF of a split unit; `None` if its file is not found.
     #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes it in an Arc")]
     fn split(&self, unit: &SplitDwarfLoad<Metered<'a>>) -> Result<Option<Arc<Dwarf<'a>>>> {
         if let Some(package) = &self.package

@@ -47,7 +47,6 @@ impl Stub {
     }
 }
 
-/// A file whose stubs are to be found.
 pub(crate) struct Tables<'data, 'n, Elf: FileHeader<Endian = Endianness>, R> {
     pub(crate) sections: &'data [Elf::SectionHeader],
     pub(crate) name_of: &'n dyn Fn(&Elf::SectionHeader) -> &'data [u8],
@@ -264,7 +263,6 @@ where
         Some(Stub { start: table.at, end: table.at.saturating_add(size), target: StubTarget::Linker })
     }
 
-    /// The address of the slot that a stub jumps through.
     fn slot_of(&self, stub: &[u8], at: u64) -> Option<u64> {
         if self.machine == EM_AARCH64 {
             return slot_of_aarch64(stub, at);

@@ -440,7 +440,6 @@ impl Sources {
         self.running.as_ref().filter(|_| id.is_some() || self.is_of_here)
     }
 
-    /// The vdso of the running kernel, if that is the recorded one.
     fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Vec<u8>> {
         let image = self.running(id).filter(|_| *object == Object::Vdso)?.vdso_image()?;
         fits(id, build_id::from_elf(&image).ok()?).then_some(image)
@@ -484,7 +483,6 @@ impl Sources {
         Ok((tables, identity))
     }
 
-    /// The reason why each place lacks the object.
     fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
         let mut reasons = Vec::new();
         for PlaceSearch { finder, by_name } in &self.searches {

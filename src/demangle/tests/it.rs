@@ -90,7 +90,6 @@ fn a_name_above_the_given_length_is_none() {
     assert_eq!(demangle("_Z1fv", 2), None);
 }
 
-/// All C++ symbols of a file, of both tables.
 fn symbols(file: &Path) -> Vec<String> {
     let tables = [&["--defined-only"][..], &["--defined-only", "--dynamic"]];
     let of = |options: &[&str]| Command::new("nm").args(options).arg(file).output();

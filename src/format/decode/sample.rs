@@ -143,7 +143,6 @@ pub(super) fn sample_issues(
     }
 }
 
-/// The values of a counter, or of a group of counters.
 fn counters<'a>(read: &Read<'_>) -> Fields<'a> {
     let times = [("time_enabled", read.enabled), ("time_running", read.running)];
     let times = times.into_iter().filter_map(|(name, time)| Some((name, Value::Number(time?))));

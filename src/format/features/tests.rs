@@ -322,7 +322,6 @@ const CASES: &[Case] = &[
     (Feature(200), |b| b.raw([1, 2, 0]), "bytes=010200"),
 ];
 
-/// Every case in both byte orders.
 fn cases() -> impl Iterator<Item = (Feature, Endian, Vec<u8>, &'static str)> {
     CASES.iter().flat_map(|&(feature, section, expected)| {
         BOTH.map(|endian| (feature, endian, section(Bytes(endian, Vec::new())).1, expected))

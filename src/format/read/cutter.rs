@@ -266,7 +266,6 @@ impl Cutter {
         }
     }
 
-    /// The rest of the stream: everything that was not cut off.
     pub(super) fn into_rest(mut self) -> Stream {
         if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
             *bytes = bytes.slice(self.at..bytes.len());

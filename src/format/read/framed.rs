@@ -11,7 +11,6 @@ pub(super) struct Framed {
     pub(super) records: u64,
     pub(super) kinds: Kinds,
     pub(super) sparse_index: Option<Vec<u32>>,
-    /// The frame of the first incomplete record, if it can be read.
     pub(super) cut: Option<Frame>,
     /// The invalid header in place of the next record.
     pub(super) bad: Option<BadFrame>,

@@ -179,7 +179,6 @@ fn end_of_pipe(fragment: &Fragment) -> Fault {
     Fault { code, offset, what, severity: Severity::Loss, hint: None }
 }
 
-/// The fault for a damaged leading record of pipe data.
 fn left_out(error: &Error, what: &str) -> Fault {
     let kind = error.record_kind().map_or_else(String::new, |kind| format!("{kind}: "));
     Fault {

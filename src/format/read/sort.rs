@@ -47,7 +47,6 @@ pub fn watermarks(earliest: impl DoubleEndedIterator<Item = u64>) -> VecDeque<u6
     watermarks
 }
 
-/// The size of an entry in a temporary file, bytes.
 const ENTRY_SIZE: usize = 16;
 
 const TIMELESS: u32 = 1 << 31;

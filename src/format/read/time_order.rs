@@ -176,7 +176,6 @@ impl TimeOrder {
         }))
     }
 
-    /// The next record that is ready; `None` at the end.
     fn next_ready(&mut self) -> Result<Option<Ready>> {
         if let Some(current) = self.current.take() {
             self.sorter.pop(&current);

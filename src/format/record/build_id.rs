@@ -55,7 +55,6 @@ impl<'a> BuildIdEntry<'a> {
         })
     }
 
-    /// Decodes the fields of a HEADER_BUILD_ID, up to the name.
     pub(crate) fn decode(misc: u16, d: &mut Reader<'_>) -> Option<()> {
         d.any::<u32>("pid")?;
         let id = d.take("build_id", 20)?;

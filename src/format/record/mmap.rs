@@ -56,7 +56,6 @@ impl<'a> Mmap<'a> {
         (record.bytes().len() >= name_at).then_some(Mmap { record: *record, name_at })
     }
 
-    /// The offset of the file name in the record.
     pub(crate) fn name_at(&self) -> usize {
         self.name_at
     }

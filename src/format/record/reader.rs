@@ -118,7 +118,6 @@ impl<'a> Reader<'a> {
         Some(got)
     }
 
-    /// A constant, noted by its name if it has one.
     pub(crate) fn named<T: Int>(&mut self, name: &'static str, names: &[(u64, &'static str)]) -> Option<T> {
         self.noted(name, |value| named(value, names))
     }

@@ -368,7 +368,6 @@ fn call_chains_are_addresses_and_markers() {
     assert_eq!((Marker::GUEST_USER.name(), Marker::GUEST_USER.cpumode()), (Some("GUEST_USER"), 5));
 }
 
-/// The words of each part of a sample, in their order.
 fn parts(lost: bool, counters: bool) -> Vec<(u64, Vec<u64>)> {
     let mut read = vec![2, 100, 50, 1000, 11];
     read.extend(lost.then_some(7));

@@ -233,7 +233,6 @@ mod tests {
         assert_eq!(now.events, old.events);
     }
 
-    /// A file that accepts a number of writes and then fails.
     struct Failing {
         bytes: RefCell<Vec<u8>>,
         writes: Cell<usize>,

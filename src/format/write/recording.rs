@@ -263,7 +263,6 @@ impl<W: Write> RecordingWriter<W> {
         Ok(out)
     }
 
-    /// Writes everything but the header, and returns the header.
     fn finish_file(&mut self, mut file: FileForm<W>) -> Result<Header<W>> {
         let data_at = file.front.bytes.len() as u64;
         let data = Section { offset: data_at, size: self.at - data_at };

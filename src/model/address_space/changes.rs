@@ -13,7 +13,6 @@ use super::map::{Hit, Map};
 /// [`AddressSpaces::new`](super::AddressSpaces::new) sorts them by time.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Mappings, each with its space.
     pub(super) maps: Vec<(Key, Map)>,
     /// Forks and execs.
     pub(super) begins: Vec<Begin>,

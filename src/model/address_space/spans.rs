@@ -256,7 +256,6 @@ struct Visit {
     child: u32,
 }
 
-/// The spans that were forked from each span, by time.
 struct Children {
     /// The index of each span's first child in the list.
     first: Vec<u32>,

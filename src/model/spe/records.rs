@@ -63,7 +63,6 @@ impl TracedRecord {
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     cpu: u32,
-    /// The current thread, if known from the buffer or its records.
     tid: u32,
     midr: Option<u64>,
     reported: u64,
@@ -135,7 +134,6 @@ pub struct SpeRecords {
     waiting: Vec<Option<SpeRecord>>,
     turns: BinaryHeap<Turn>,
     is_begun: bool,
-    /// The sort key of the last record.
     key: u64,
     counts: SpeCounts,
 }
