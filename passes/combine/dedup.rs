@@ -15,8 +15,7 @@ fn owner(record: &Record<'_>) -> u32 {
 #[derive(Debug, Default)]
 pub(super) struct Deduplicator {
     digests: Digests,
-    /// True if the inputs follow each other, because no record has a time: an input may then repeat process
-    /// states that a later one has changed.
+    /// True if no record has a time: inputs then follow each other, and may repeat states that have changed.
     in_turn: bool,
     timeless: HashMap<Digest, Timeless>,
     /// The number of changes of each owner's state.

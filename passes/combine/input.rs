@@ -39,8 +39,7 @@ pub(super) struct InputFacts {
     pub(super) latest: u64,
     /// Times of the earliest and the latest sample.
     pub(super) sampled: Option<(u64, u64)>,
-    /// The number of records that follow one with a later time. A batch that belongs before an earlier one
-    /// counts once, for its earliest record.
+    /// The number of records after one with a later time. A batch before an earlier one counts once.
     pub(super) late: u64,
     pub(super) records: u64,
     /// Events defined among the records of pipe data.

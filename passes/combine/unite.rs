@@ -310,10 +310,9 @@ impl Union {
         union
     }
 
-    /// Assigns a source's ids to the events at these indices. An id is kept if it is free. It is also kept if
-    /// it already belongs to the same event and all other ids of the source belong to theirs, not counting
-    /// events new with this source: two recordings of one boot share ids only if they are parts of one
-    /// recording, split for example by event.
+    /// Assigns a source's ids to the events at these indices. An id is kept if it is free, or if it and all
+    /// other ids of the source belong to the same events already, not counting new events: two recordings of
+    /// one boot share ids only if they are parts of one recording, split for example by event.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let is_new = |place: usize| self.events[place].ids.is_empty();
         let mut each = events.iter().zip(places);

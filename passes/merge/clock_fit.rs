@@ -261,9 +261,8 @@ impl Schedule<'_> {
         score
     }
 
-    /// Offsets worth a closer look, ascending: with them few of the first events lie in gaps. 64 offsets, a
-    /// slot apart, are tested at a time, one bit each. A bit covers all offsets up to the next one: an event
-    /// counts if it lies in a gap for any of them.
+    /// Offsets, ascending, with which few of the first events lie in gaps. 64 of them, a slot apart, are
+    /// tested at a time, one bit each, which covers all offsets up to the next one.
     fn plausible(
         &self,
         events: &[Event],
@@ -381,8 +380,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Tries drifts around that of `fit`, in steps that move the ends of these events apart by `step` ns;
-    /// returns the best one with its offset.
+    /// Tries drifts around that of `fit`, `step` ns apart at the ends of these events; returns the best fit.
     fn turned(&self, events: &[Event], fit: Fit, drifts: bool, step: f64) -> Fit {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return fit };
         let (from, to) = (first.at, last.at);

@@ -107,8 +107,7 @@ impl GuestReader {
         Ok(())
     }
 
-    /// Takes the waiting records up to this time. Most are sorted already, which makes a stable sort fast,
-    /// and records with equal times keep their order.
+    /// Takes the waiting records up to this time, in stable order; most are sorted already.
     fn flush_until(&mut self, until: u64) -> Flushed {
         self.waiting.sort_by_key(|made| made.time);
         let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));

@@ -63,8 +63,7 @@ const NUMBERED_THREADS: &[&str] = &[
     "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
-/// True if no number has more digits than a date, the longest number of every machine. Longer ones may be
-/// anything, such as the number of a card.
+/// True if no number has more digits than a date. Longer ones may be anything, such as a card's number.
 fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }

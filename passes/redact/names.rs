@@ -89,8 +89,7 @@ fn is_of_system(path: &[u8]) -> bool {
         && !path.windows(4).any(|window| window == b"/../")
 }
 
-/// True if a distribution may have all folders of this path below one of [`SYSTEM`]; others belong to
-/// vendors. Versions are at most as long as a date.
+/// True if a distribution may have these folders below one of [`SYSTEM`]; versions are no longer than a date.
 fn has_known_folders(below: &[u8]) -> bool {
     const DATE: usize = 8;
     let mut parts = below.rsplit(|&byte| byte == b'/');

@@ -15,9 +15,8 @@ fn is_of_kernel(system: &[u8]) -> bool {
     is_listed("system", system) || is_listed("other system", system)
 }
 
-/// The systems of tracepoints made by users, whose names and fields reveal something. A user can choose any
-/// name for the system of a probe or of an event of a program, so all systems except the kernel's are theirs,
-/// even if the format is unreadable.
+/// The systems of tracepoints made by users, whose names and fields reveal something: all except the
+/// kernel's, because a user can choose any name for the system of a probe or of a program's event.
 pub(super) fn made_by_users<'a>(
     formats: &[TraceFormat<'a>],
     data: Option<&TracingData<'a>>,

@@ -1,5 +1,4 @@
-//! Makes pseudonyms: a word and ten hex digits of a keyed hash, so that equal names stay equal, and nobody
-//! without the key can check a guess.
+//! Makes pseudonyms, a word and ten hex digits of a keyed hash: equal names stay equal, guesses need the key.
 
 use sha2::{Digest as _, Sha256};
 

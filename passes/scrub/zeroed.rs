@@ -16,8 +16,7 @@ pub(crate) struct Zeroed {
 }
 
 impl Zeroed {
-    /// Clears the unknown bytes of a record other than a sample. Returns the decoded fields, from which the
-    /// caller can see if its layout is unknown.
+    /// Clears the unknown bytes of a record other than a sample. Returns the fields, to judge its layout by.
     pub(crate) fn record<'r>(
         &mut self,
         record: &Record<'r>,

@@ -65,8 +65,7 @@ impl SwitchedOut {
         self.by_tid.contains_key(&tid)
     }
 
-    /// The sample of a task that is off the CPU, changed to this time, ns. `period` computes its period from
-    /// the time when the task left its CPU, ns.
+    /// The sample of a task off the CPU, changed to this time; `period` takes the time when it left, both ns.
     pub(crate) fn sample_at(
         &self,
         tid: u32,

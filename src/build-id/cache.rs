@@ -9,9 +9,8 @@ use crate::BuildId;
 
 /// The build-ids for which `folder`, a path's folder in a cache, has entries, and the entries.
 ///
-/// The cache keeps a copy of `/bin/x` at `<cache>/bin/x/<hex id>/elf`, and in old versions of perf at
-/// `<cache>/bin/x/<hex id>` (perf-buildid-cache(1)). So the name is the build-id, and no file has to be read.
-/// Names that are not build-ids belong to longer paths.
+/// The cache keeps `/bin/x` at `<cache>/bin/x/<hex id>/elf`, formerly at `<cache>/bin/x/<hex id>`
+/// (perf-buildid-cache(1)), so no file has to be read. Names that are not build-ids belong to longer paths.
 pub(crate) fn entries(folder: &Path) -> io::Result<BTreeMap<BuildId, PathBuf>> {
     let mut entries = BTreeMap::new();
     for entry in fs::read_dir(folder)? {

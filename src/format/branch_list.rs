@@ -1,7 +1,6 @@
 //! Reads the branch lists of simpleperf: the branches taken after an address, and how often they were seen.
 //!
-//! Phones send them in place of traces: `simpleperf inject --output branch-list` writes a file, `simpleperf
-//! record --decode-etm` the section ETM_BRANCH_LIST.
+//! Phones send them in place of traces: `simpleperf inject --output branch-list`, `record --decode-etm`.
 //!
 //! | form | |
 //! |---|---|

@@ -137,8 +137,7 @@ impl Magic {
         Ok(Magic { endian, version1, size })
     }
 
-    /// Like [`Magic::read`], but skips leading text and returns its length: perf's messages end up in its
-    /// pipe if standard error goes there.
+    /// Like [`Magic::read`], but skips leading text, such as perf's messages, and returns its length.
     pub(crate) fn read_after_text(bytes: &[u8]) -> Result<(usize, Magic)> {
         let read = Magic::read(bytes);
         if read.is_ok() {

@@ -1,5 +1,4 @@
-//! Reads and writes jitdumps, the files in which JIT compilers describe the code that they generate. The
-//! reader skips damaged parts and continues.
+//! Reads and writes jitdumps, in which JIT compilers describe their code. The reader skips damaged parts.
 //!
 //! Source: tools/perf/Documentation/jitdump-specification.txt, tools/perf/util/jitdump.h, and files written
 //! by V8, CPython, PHP, Erlang, wasmtime and LLVM.
@@ -17,8 +16,7 @@
 //! | 24 | u64 time of creation, of an unspecified clock |
 //! | 32 | u64 flags: bit 0 [`ARCH_TIMESTAMP`] |
 //!
-//! Records follow one another without padding, so nothing is aligned. Each begins with a prefix: u32 id, u32
-//! size including the prefix, u64 time.
+//! Records follow one another, unaligned. Each begins with u32 id, u32 size (including these), u64 time.
 //!
 //! | id | name | from byte 16 on |
 //! |---|---|---|
@@ -31,8 +29,7 @@
 //! An entry of DEBUG_INFO: u64 address, u32 line, u32 column, file name with NUL. The data of UNWINDING_INFO:
 //! `.eh_frame` and `.eh_frame_hdr`, in either order.
 //!
-//! DEBUG_INFO and UNWINDING_INFO belong to the next LOAD. CLOSE is the last record of one writer; other
-//! writers may append to the same file.
+//! DEBUG_INFO and UNWINDING_INFO belong to the next LOAD. CLOSE ends the records of one of several writers.
 
 mod writer;
 
@@ -307,8 +304,7 @@ impl<'a> UnwindingInfo<'a> {
     }
 }
 
-/// True if the data begins like `.eh_frame_hdr`, with version 1 and three pointer encodings. As the length of
-/// a CIE, these bytes would be too large.
+/// True if the data begins like `.eh_frame_hdr`: version 1 and three encodings, too large for a CIE's length.
 fn begins_header(data: &[u8]) -> bool {
     let encoded = |byte: u8| byte == 0xff || byte & 0xf <= 0xc && byte & 0x70 <= 0x50;
     matches!(data, [1, rest @ ..] if rest.len() >= 3 && rest[..3].iter().all(|&byte| encoded(byte) && byte != 0))

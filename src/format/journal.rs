@@ -1,5 +1,4 @@
-//! Reads and writes the journal of a change in place: the new feature table with a checksum, with which an
-//! interrupted change can be finished.
+//! Reads and writes the journal of a change in place: the new feature table, to finish an interrupted change.
 
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
 use crate::{Endian, Feature};

@@ -1,5 +1,4 @@
-//! Reads every part of a SAMPLE record in the layout given by its event's attr. Parts are borrowed, nothing
-//! is allocated, and no length is trusted.
+//! Reads every part of a SAMPLE record by its event's attr, without copies, allocations or trusted lengths.
 
 mod bits;
 mod call_stack;

@@ -326,8 +326,7 @@ const ADDRESS: u64 = (1 << 56) - 1;
 /// The highest byte of a kernel address.
 const KERNEL: u64 = !ADDRESS;
 
-/// The address of an instruction: the highest byte is that of a kernel address at exception levels 1 and 2
-/// (bits 61-62) of the non-secure state (bit 63).
+/// The address of an instruction: a kernel's at exception levels 1 and 2 (bits 61-62), non-secure (bit 63).
 fn code_address(payload: u64) -> u64 {
     let is_kernel = payload >> 63 == 1 && matches!(exception_level(payload), 1 | 2);
     payload & ADDRESS | if is_kernel { KERNEL } else { 0 }

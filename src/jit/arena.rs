@@ -1,5 +1,4 @@
-//! Groups functions that are close together in memory into arenas, one image for each, and finds the
-//! functions that were loaded over older ones.
+//! Groups functions close together in memory into arenas, one image each, and finds those over older ones.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

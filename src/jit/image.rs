@@ -93,8 +93,7 @@ impl Target {
 #[derive(Debug)]
 pub struct Image<'f, 'a> {
     target: Target,
-    /// The address to which file offset 0 corresponds, with the code where it was first loaded. It wraps
-    /// around if the code is in the first page of memory.
+    /// The address of file offset 0, with the code where it was first loaded; wraps in the first page.
     base: u64,
     /// The functions and their file offsets, in the order of offsets.
     functions: Vec<(u64, &'f Function<'a>)>,

@@ -138,8 +138,7 @@ pub struct Hits {
     last: Chain,
 }
 
-/// A call chain whose mappings are all marked. Neighbouring samples of a thread share most of their callers,
-/// so shared callers are not looked up again.
+/// A call chain whose mappings are all marked, so that callers shared by the next sample are not looked up.
 #[derive(Debug, Default)]
 struct Chain {
     pid: Option<u32>,

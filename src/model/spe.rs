@@ -1,5 +1,4 @@
-//! Decodes the AUX data of Arm SPE: finds it in a recording, yields its records in the order of their
-//! timestamps, and finds their threads.
+//! Decodes the AUX data of Arm SPE: finds it, yields its records in timestamp order, and finds their threads.
 
 mod cpus;
 mod data_source;

@@ -88,8 +88,7 @@ mod system {
     use rustix::fs::{copy_file_range, ioctl_ficlone};
 
     pub(super) fn can_share(empty: &File) -> bool {
-        // Sharing all blocks of an empty file with itself changes nothing, but fails on a file system that
-        // can't share. copy_file_range would copy instead.
+        // Sharing an empty file with itself changes nothing, and fails where the file system can't share.
         ioctl_ficlone(empty, empty).is_ok()
     }
 

@@ -1,5 +1,4 @@
-//! Writes output: small pieces are collected, large ones are written directly, and unchanged ranges of the
-//! input are shared with it if possible.
+//! Writes output: collects small pieces, writes large ones, and shares unchanged ranges with the input.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -154,8 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Appends ranges of a file and other bytes with [`Sink::append_stored`] and [`Sink::append`], and
-    /// returns the actual and the expected output.
+    /// Appends ranges of a file and other bytes, and returns the actual and the expected output.
     fn written(share: bool, hold: bool) -> (Vec<u8>, Vec<u8>) {
         let mut random = 7_u64;
         let mut next = |below: usize| {

@@ -15,8 +15,7 @@ use crate::{Emit, Result, Session};
 #[derive(Debug, Default)]
 pub struct UsedEvents {
     events: BTreeSet<usize>,
-    /// True if records have id 0, which belongs to no event: perf synthesises such records, and decodes them
-    /// with the layout of the first event.
+    /// True if records have id 0, of no event: perf's own records, which have the layout of the first event.
     nobodys: bool,
 }
 

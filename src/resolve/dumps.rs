@@ -35,9 +35,8 @@ pub struct Places {
     pub roots: Vec<PathBuf>,
     /// The reason not to search the recorded paths on this machine, if there is one.
     pub not_here: Option<&'static str>,
-    /// The only process of the recording with code in memory without a file, if there is only one. In a
-    /// container it has another pid, which is in the name of its perf map: so a map that is alone in one of
-    /// the folders or roots is its own.
+    /// The process with code in memory without a file, if there is only one. In a container, its perf map has
+    /// another pid in its name, so a map that is alone in a folder or root belongs to it.
     pub only_process: Option<u32>,
 }
 

@@ -56,8 +56,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Maximum total length of the names of a string table, relative to its size. Only symbols of the same name
-/// share a string, and they are few.
+/// Maximum total length of names relative to their table; the few symbols of one name share a string.
 const MOST_SHARED: u64 = 16;
 
 /// The names of a string table, whose total length is bounded.

@@ -55,8 +55,7 @@ pub(crate) struct Tables<'data, 'n, Elf: FileHeader<Endian = Endianness>, R> {
     pub(crate) data: R,
 }
 
-/// A slot of the global offset table with the symbol that the dynamic linker stores there or, if that is 0,
-/// the address of the code that chooses one.
+/// A slot of the global offset table with the symbol stored there or, if 0, the code that chooses one.
 struct Slot {
     at: u64,
     symbol: u32,

@@ -1,5 +1,4 @@
-//! Reads the targets of branches in a relocatable AArch64 file, which its instructions lack: the kernel
-//! writes them when it loads a module.
+//! Reads the targets of branches in a relocatable AArch64 file, which the kernel writes into a loaded module.
 
 use std::cell::Cell;
 use std::path::Path;

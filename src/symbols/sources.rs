@@ -499,8 +499,8 @@ impl Sources {
         if reasons.is_empty() { "no place to look for it".to_owned() } else { reasons.join("; ") }
     }
 
-    /// The places of the object itself, in the one order in which all readers try them: what is stored under its
-    /// build-id, its path here and below what the user named, and what debuginfod has.
+    /// The places of the object itself, in the order in which all readers try them: files stored under its
+    /// build-id, its path here and below the user's folders, debuginfod.
     fn places<'a>(
         &'a self,
         object: &'a Object,
@@ -545,8 +545,7 @@ impl Sources {
         trees.flat_map(folders).collect()
     }
 
-    /// The caches' entries for a build-id under these names. The empty name is the entry itself, as in old
-    /// versions of perf and in debug packages.
+    /// The caches' entries for a build-id under these names; the empty name is the entry itself, an old form.
     fn cached(&self, id: Option<BuildId>, names: &[&str]) -> Vec<PathBuf> {
         let entries = id.iter().flat_map(BuildId::spellings);
         let entries: Vec<PathBuf> =

@@ -139,8 +139,7 @@ pub struct Counter<S> {
     has_every_branch: bool,
 }
 
-/// The count of a path, and the run that it ended last, which is likely to be the next one, too. All data for
-/// a repetition is here, in one cache line.
+/// The count of a path, and the run that it ended last, probably the next one, too; in one cache line.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     count: u64,

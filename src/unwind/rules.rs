@@ -356,8 +356,7 @@ impl Rules {
         let is_signal = entry.is_signal_trampoline();
         let return_address = arch.place(entry.cie().return_address_register().0)?;
         let of_return = rules.iter().find(|(register, _)| *register == return_address);
-        // A frame without a return address is the outermost. Where calls do not push it, it stays in a
-        // register until the function saves it.
+        // A frame without a return address is the outermost, unless it is still in the register of the call.
         if matches!(of_return, Some((_, Restore::Lost))) || of_return.is_none() && arch.call_pushes {
             return Some((Rule::Outermost, range));
         }

@@ -1,5 +1,4 @@
-//! Reads the records in simpleperf's feature INIT_MAP: the mappings and the names of threads at the beginning
-//! of a recording of the whole system.
+//! Reads simpleperf's feature INIT_MAP: records of the mappings and threads that a recording begins with.
 //!
 //! The section is MMAP, MMAP2 and COMM records one after the other, with the trailer of the first event
 //! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them like those of the data section,

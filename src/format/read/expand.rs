@@ -26,8 +26,7 @@ mod decode_unit;
 /// and far below a zip bomb.
 const EXPANSION_MAX: u64 = 64 << 20;
 
-/// Uncompressed runs shorter than this are copied between the decompressed records; longer ones become
-/// batches of their own, without a copy.
+/// Uncompressed runs shorter than this are copied; longer ones become batches of their own, without a copy.
 const PLAIN_RUN: usize = 256 << 10;
 
 /// Yields batches without compressed records.

@@ -1,5 +1,4 @@
-//! Adds an IDENTIFIER to the kernel's records: to one that stays in its recording, or to one that moves to
-//! another recording with other ids and another time.
+//! Adds an IDENTIFIER to kernel records that stay, or that move to a recording with other ids and times.
 
 use super::builder::{set_misc, set_size};
 use super::ids::{READ_FORMAT_ID, ids_in_read};

@@ -1,5 +1,4 @@
-//! COMM, FORK and EXIT records report a thread's name, start and end. This file has a view and a writer for
-//! each. A SWITCH has all its information in `misc`.
+//! COMM, FORK and EXIT records report a thread's name, start and end. A SWITCH has all of it in `misc`.
 
 use super::builder::build;
 use super::reader::Reader;
