@@ -1,4 +1,4 @@
-//! Makes the events of the samples that are decoded from traces of code, with perf's names.
+//! Builds the events of samples decoded from traces of code, with perf's names.
 
 use perfx_format::sample::BRANCH_HW_INDEX;
 use perfx_format::{Attr, sample_type as st};
@@ -7,31 +7,30 @@ use super::events::{BRANCHES, CYCLES, Decoded, EventIds, INSTRUCTIONS, modifier}
 use super::flow::Class;
 use super::options::{Extras, ItraceOptions};
 
-/// The selected events, and what belongs to their samples.
+/// The selected events, and the settings of their samples.
 #[derive(Clone, Debug)]
 pub(super) struct CodeEvents {
     pub(super) branches: Option<Decoded>,
     pub(super) instructions: Option<Decoded>,
-    /// Of the cycles, at some of the instructions that have a sample.
+    /// Cycles, at some of the sampled instructions.
     pub(super) cycles: Option<Decoded>,
-    /// The most branches of a sample.
+    /// Maximum of branches in a sample.
     pub(super) stack: usize,
-    /// The most entries of its call chain.
+    /// Maximum of entries in its call chain.
     pub(super) chain: usize,
-    /// The parts that samples have beside those of perf.
     pub(super) extras: Extras,
-    /// Of the branches only calls, only returns; both or neither.
+    /// Only the branches that are calls, or returns; both or neither.
     pub(super) calls: bool,
     pub(super) returns: bool,
-    /// With these, also jumps that no condition decides.
+    /// With these, also unconditional jumps.
     pub(super) jumps: bool,
 }
 
 impl CodeEvents {
-    /// How many ids they need at most.
+    /// The maximum number of ids.
     pub(super) const IDS: usize = 3;
 
-    /// Makes the events from what their attrs have in common, with the next ids. `period` is that of the samples of
+    /// Builds the events from an attr with the common settings and the next ids; `period` is that of
     /// instructions.
     pub(super) fn of(
         options: &ItraceOptions,
@@ -90,23 +89,22 @@ impl CodeEvents {
         }
     }
 
-    /// True if samples of instructions and cycles have the branches or calls before them.
+    /// True if samples of instructions and cycles contain the preceding branches or calls.
     pub(super) fn has_history(&self) -> bool {
         self.stack > 0 || self.chain > 0
     }
 
-    /// Those of branches, instructions and cycles, in the order of their ids.
+    /// The events of branches, instructions and cycles, in the order of their ids.
     pub(super) fn decoded(&self) -> Vec<Decoded> {
         [&self.branches, &self.instructions, &self.cycles].into_iter().flatten().cloned().collect()
     }
 
-    /// True if instructions have samples.
     pub(super) fn counts(&self) -> bool {
         self.instructions.is_some() || self.cycles.is_some()
     }
 }
 
-/// Adds to the samples of an event what was before: call chains and the last branches.
+/// Adds call chains and branch stacks to the samples of an event.
 pub(super) fn add_history(options: &ItraceOptions, attr: &mut Attr) {
     if options.chain > 0 {
         attr.sample_type |= st::CALLCHAIN;

@@ -8,7 +8,7 @@ use perfx_trace::Space;
 
 use super::parts::SpillFile;
 
-/// The constant inputs of decoding the traces of a tracer into samples of events.
+/// The constant inputs of decoding the traces of a tracer into samples.
 pub(super) struct Context<T, E> {
     pub(super) tracer: T,
     pub(super) recorded: Recorded,
@@ -20,8 +20,8 @@ pub(super) struct Context<T, E> {
 }
 
 impl<T, E> Context<T, E> {
-    /// Searches for the code in the places of `ids`, and in files that earlier passes have made. `build_ids` are the
-    /// HEADER_BUILD_ID records of the recording.
+    /// Searches for code in the places of `ids` and in files made by earlier passes. `build_ids` are
+    /// HEADER_BUILD_ID records.
     pub(super) fn new(
         (tracer, clock, events): (T, Clock, E),
         mut recorded: Recorded,

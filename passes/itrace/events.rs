@@ -11,7 +11,6 @@ use perfx_pipeline::{Result, Session, bail, ensure};
 use crate::support::event_desc::event_desc;
 use crate::support::event_ids::{FreeIds, identified, lacks_identifier};
 
-/// An event of decoded samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoded {
     pub(super) name: String,
@@ -19,17 +18,16 @@ pub(crate) struct Decoded {
     pub(super) attr: Attr,
 }
 
-/// The ids of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct EventIds {
-    /// That of samples of the host.
+    /// The id of samples of the host.
     pub(super) host: u64,
-    /// Those of samples of guests, by their CPUs, ascending: an ID_INDEX record names the machine of an id.
+    /// The ids of samples of guests, by VCPU, ascending: ID_INDEX records name the machine of an id.
     pub(super) guests: Vec<(Vcpu, u64)>,
 }
 
 impl EventIds {
-    /// That of samples of a CPU of a guest, or of the host.
+    /// The id of samples of a VCPU, or of the host.
     #[inline(always)]
     pub(super) fn of(&self, vcpu: Option<Vcpu>) -> u64 {
         vcpu.map_or(self.host, |vcpu| self.of_guest(vcpu))
@@ -40,7 +38,6 @@ impl EventIds {
         at.map_or(self.host, |at| self.guests[at].1)
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = u64> {
         std::iter::once(self.host).chain(self.guests.iter().map(|(_, id)| *id))
     }
@@ -51,7 +48,7 @@ pub(super) const CYCLES: u64 = 0;
 pub(super) const INSTRUCTIONS: u64 = 1;
 pub(super) const BRANCHES: u64 = 4;
 
-/// What perf adds to the name of an event that does not count everything: the levels at which it counts.
+/// perf's suffix for the name of an event that does not count everything: the counted levels.
 pub(super) fn modifier(attr: &Attr) -> String {
     const EXCLUDED: [(u32, char); 3] = [(5, 'k'), (4, 'u'), (6, 'h')];
     if EXCLUDED.iter().all(|(bit, _)| !attr.flag(*bit)) {
@@ -65,19 +62,19 @@ pub(super) fn modifier(attr: &Attr) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced<'e> {
     event: &'e Event,
-    /// All records get an IDENTIFIER: readers look for the ids of all events at one place, and samples of branches have
-    /// an ADDR in front of theirs.
+    /// All records get an IDENTIFIER: readers expect the ids of all events at one place, and branches have
+    /// ADDR before it.
     identifies: bool,
 }
 
 /// perf's distance from the first id of the recorded event to those of decoded events.
 const DISTANCE: u64 = 1_000_000_000;
 
-/// Flags of the attr that decoded events take from the recorded one: exclude_user, exclude_kernel, exclude_hv,
-/// sample_id_all, exclude_host, exclude_guest.
+/// Attr flags copied from the recorded event: exclude_user, exclude_kernel, exclude_hv, sample_id_all,
+/// exclude_host, exclude_guest.
 const SHARED_FLAGS: u64 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 18 | 1 << 19 | 1 << 20;
 
-/// The parts of its samples that decoded events take from the recorded one.
+/// The parts of decoded samples copied from the recorded event.
 const TAKEN: u64 =
     st::IP | st::TID | st::TIME | st::ADDR | st::ID | st::STREAM_ID | st::CPU | st::PERIOD | st::IDENTIFIER;
 
@@ -90,7 +87,7 @@ impl<'e> Traced<'e> {
         Ok(Traced { event: traced, identifies: lacks_identifier(recorded) })
     }
 
-    /// What its attr has in common with those of decoded events, whose samples may also have these parts.
+    /// The common attr of decoded events, whose samples may also have these parts.
     pub(super) fn attr(self, parts: u64) -> Attr {
         let recorded = self.event.attr();
         let mut attr = Attr::default();
@@ -101,7 +98,7 @@ impl<'e> Traced<'e> {
         attr
     }
 
-    /// Ids of so many decoded events, also for samples of these CPUs of guests.
+    /// The ids of `count` decoded events, also for samples of these VCPUs.
     pub(super) fn ids(self, count: usize, vcpus: BTreeSet<Vcpu>, recorded: &[Event]) -> Vec<EventIds> {
         let first = self.event.ids.first().copied().unwrap_or(0).wrapping_add(DISTANCE).max(1);
         let used: BTreeSet<u64> = recorded.iter().flat_map(|event| event.ids.iter().copied()).collect();
@@ -116,8 +113,8 @@ impl<'e> Traced<'e> {
     }
 }
 
-/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all its records must
-/// get an IDENTIFIER, as the attrs have then.
+/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all its
+/// records must get an IDENTIFIER, as their attrs now have.
 ///
 /// # Errors
 ///

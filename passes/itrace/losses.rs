@@ -1,4 +1,4 @@
-//! Counts what was made, and what could not be decoded and why.
+//! Counts the samples made, and what could not be decoded and why.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,25 +7,24 @@ use perfx_auxtrace::{Code, Recorded, say_faults, say_missing, say_unknown_units,
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
-/// How often the flow was lost, by the reason and by the file at whose code it was; no file if there is none.
+/// How often the flow was lost, by reason and by file of the code, if any.
 type Faults = BTreeMap<(Reason, Option<Box<[u8]>>), u64>;
 
-/// What decoding found.
+/// The results of decoding.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Counts {
     pub(super) samples: u64,
     pub(super) instructions: u64,
     pub(super) faults: Faults,
-    /// Samples of counters of which it is not known what they counted.
+    /// Samples of counters whose event is unknown.
     pub(super) uncounted: u64,
-    /// Samples whose thread is not known.
+    /// Samples whose thread is unknown.
     pub(super) unknown: u64,
-    /// Traces in frames whose id is not that of a trace unit.
+    /// Traces in frames whose id belongs to no trace unit.
     pub(super) unknown_units: u64,
 }
 
 impl Counts {
-    /// Adds what was found elsewhere.
     pub(super) fn add(&mut self, other: &Counts) {
         self.samples += other.samples;
         self.instructions += other.instructions;
@@ -37,7 +36,7 @@ impl Counts {
         }
     }
 
-    /// Reports what was made of the trace of a tracer, and what could not be decoded.
+    /// Reports the samples of a trace, and what could not be decoded.
     pub(super) fn say(&self, tracer: &str, code: &Code, recorded: &Recorded, report: &mut Report) {
         let samples = counted(self.samples, "sample", "samples");
         let instructions = counted(self.instructions, "instruction", "instructions");

@@ -1,11 +1,10 @@
-//! The history that samples of recorded events get from the trace, with `L` and `G`.
+//! The history that recorded samples get from the trace, with `L` and `G`.
 
 use perfx_format::record::cpumode::KERNEL_START;
 use perfx_format::sample::{Branch, Marker, Sample, with_history};
 use perfx_format::{Layout, Record, RecordType, Time, sample_type as st};
 use perfx_pipeline::Result;
 
-/// A sample that was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordedSample {
     pub(super) time: Option<u64>,
@@ -14,7 +13,7 @@ pub(super) struct RecordedSample {
     pub(super) tid: u32,
 }
 
-/// The history it gets: the last branches, newest first, and a call chain with its markers.
+/// The history: the last branches, newest first, and a call chain with its markers.
 #[derive(Clone, Default, Debug)]
 pub(super) struct History {
     pub(super) branches: Vec<Branch>,
@@ -31,8 +30,8 @@ impl RecordedSample {
     }
 }
 
-/// The sample with these parts (CALLCHAIN, BRANCH_STACK), as far as its event lacks them. If the result would exceed the
-/// record size limit, the parts are left empty; also returns whether the history was added.
+/// The sample with the parts (CALLCHAIN, BRANCH_STACK) that its event lacks, left empty if the record would
+/// be too large. Also returns whether the history was added.
 pub(super) fn extended(
     record: &Record<'_>,
     layout: &Layout,
@@ -44,7 +43,7 @@ pub(super) fn extended(
     let ip = sample.ip.unwrap_or(0);
     let History { branches, mut chain } = found.unwrap_or_default();
     if chain.is_empty() {
-        // As perf does where it knows of no call.
+        // As in perf, where no call is known.
         chain = vec![if ip >= KERNEL_START { Marker::KERNEL.0 } else { Marker::USER.0 }, ip];
     }
     let chain = lacks(st::CALLCHAIN).then_some(&chain[..]);

@@ -1,11 +1,11 @@
-//! Writes AUXTRACE_ERROR records for what is lost of a trace of Intel PT, in the words of perf.
+//! Writes AUXTRACE_ERROR records for losses in an Intel PT trace, in the words of perf.
 
 use perfx_auxtrace::{Lost, Task};
 use perfx_format::Endian;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_trace::Reason;
 
-/// A record of an error in a trace, with perf's code and words for it.
+/// The record of an error in a trace, with perf's code and text.
 pub(super) fn error(
     reason: Reason,
     cpu: u32,
@@ -25,7 +25,7 @@ pub(super) fn error(
     AuxtraceError { code, cpu, pid, tid, ip, time, message, guest }.write(endian)
 }
 
-/// The record of data that the kernel lost.
+/// The record of data lost by the kernel.
 pub(super) fn lost(lost: &Lost, endian: Endian) -> Vec<u8> {
     let Lost { time, cpu, task: Task { pid, tid, .. } } = *lost;
     let message = "Lost trace data";

@@ -1,4 +1,4 @@
-//! Reads from the options when there is a sample of a trace of Intel PT, and which errors get a record.
+//! Determines from the options which Intel PT samples and error records are made.
 
 use perfx_auxtrace::{IntelPt, Task};
 use perfx_format::record::pt_info::PtInfo;
@@ -17,16 +17,16 @@ use crate::itrace::options::{DEFAULT, ItraceOptions, scale};
 /// The constant inputs of decoding.
 pub(super) type Context = crate::itrace::context::Context<IntelPt, Events>;
 
-/// The selected events, and what belongs to them.
+/// The selected events, and the settings of their samples.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     pub(super) sampled: CodeEvents,
     pub(super) non_flow: NonFlowEvents,
-    /// Those whose samples are in the trace.
+    /// The events whose samples are in the trace.
     pub(super) pebs: Pebs,
     /// True if samples have times.
     pub(super) is_timed: bool,
-    /// So many samples are left out at the beginning.
+    /// The number of samples left out at the beginning.
     pub(super) skip: u64,
     pub(super) period: Period,
     /// Core cycles at the beginning, if samples need them.
@@ -38,7 +38,6 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Makes the events.
     pub(super) fn of(
         options: &ItraceOptions,
         tracer: &IntelPt,
@@ -59,7 +58,7 @@ impl Events {
             attr.sample_type &= !st::CPU;
         }
         if options.recorded_stack > 0 {
-            // As perf 7.3 does: the stacks of decoded samples are those of `l`, or empty.
+            // As in perf 7.3: the stacks of decoded samples are those of `l`, or empty.
             attr.sample_type |= st::BRANCH_STACK;
             attr.branch_sample_type = BRANCH_HW_INDEX;
         }
@@ -91,7 +90,7 @@ impl Events {
         })
     }
 
-    /// True if there are so many samples that most of the work is to build them.
+    /// True if there are so many samples that building them is most of the work.
     pub(super) fn has_many(&self) -> bool {
         let (Period::Instructions(period) | Period::Ticks(period)) = self.period;
         self.sampled.branches.is_some() || self.sampled.counts() && period < FEW
@@ -103,5 +102,5 @@ impl Events {
     }
 }
 
-/// From this period on, to build samples is a small part of the work.
+/// From this period on, building samples is a small part of the work.
 const FEW: u64 = 1 << 12;

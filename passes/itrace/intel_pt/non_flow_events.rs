@@ -26,16 +26,15 @@ pub(super) enum NonFlow {
     Flag,
 }
 
-/// The selected events.
 #[derive(Clone, Default, Debug)]
 pub(super) struct NonFlowEvents([Option<Decoded>; NonFlowEvents::IDS]);
 
 impl NonFlowEvents {
-    /// How many ids they need at most.
+    /// The maximum number of ids.
     pub(super) const IDS: usize = 10;
 
-    /// Makes the events from what their attrs have in common, with the next ids. Those of power states and of
-    /// interrupts only if they were recorded, and of the interrupt flag if the processor can do it.
+    /// Builds the events from the common attr, with the next ids: those of power states and interrupts only
+    /// if they were recorded, that of the interrupt flag if the processor supports it.
     pub(super) fn of(
         options: &ItraceOptions,
         common: Attr,
@@ -74,7 +73,6 @@ impl NonFlowEvents {
         self.0[event as usize].as_ref()
     }
 
-    /// All of them, in the order of their ids.
     pub(super) fn decoded(&self) -> impl Iterator<Item = &Decoded> {
         self.0.iter().flatten()
     }

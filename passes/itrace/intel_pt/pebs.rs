@@ -1,4 +1,4 @@
-//! The events whose samples PEBS wrote to the trace instead of a buffer of their own (`aux-output`).
+//! The events whose samples PEBS wrote to the trace instead of a buffer of its own (`aux-output`).
 
 use std::collections::HashMap;
 
@@ -10,30 +10,27 @@ use perfx_format::{Attr, Event, sample_type as st};
 
 use crate::support::event_ids::lacks_identifier;
 
-/// The events, and which of them each counter counted.
+/// The events, and which of them each counter counted when.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Pebs {
     events: Vec<PebsEvent>,
-    /// The event of each id.
     by_id: HashMap<u64, usize>,
-    /// For each CPU or thread and number of a counter, the ids that it counted, and since when.
+    /// By CPU or thread and number of a counter: the ids that it counted, and since when.
     counters: HashMap<(AuxOwner, u64), Vec<Since>>,
-    /// The owner of each buffer.
     owners: Vec<AuxOwner>,
     /// Samples have times.
     is_timed: bool,
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub(super) struct PebsEvent {
     pub(super) attr: Attr,
     first_id: u64,
-    /// The period of a sample; 0 if it is not the same for all.
+    /// The period of all samples; 0 if it varies.
     pub(super) period: u64,
 }
 
-/// From a tick on, a counter counted the event with this id.
+/// A tick from which a counter counted the event with this id.
 #[derive(Clone, Copy, Debug)]
 struct Since {
     ticks: u64,
@@ -62,13 +59,12 @@ impl Pebs {
         pebs
     }
 
-    /// True if there are no such events.
     pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// The events of which these items are a sample, each with its id, at this tick in a buffer; `None` for a counter of
-    /// which it is not known what it counted. As in perf, the only event is that of any counter.
+    /// The events that these items are a sample of, each with its id, at this tick in a buffer; `None` for a
+    /// counter whose event is unknown. As in perf, a single event is that of any counter.
     pub(super) fn of_sample(
         &self,
         buffer: usize,
@@ -94,7 +90,6 @@ impl Pebs {
         found
     }
 
-    /// The event that a counter counts.
     fn event_of(&self, buffer: usize, number: u64, ticks: u64) -> Option<(&PebsEvent, u64)> {
         let since = self.counters.get(&(*self.owners.get(buffer)?, number))?;
         let done = match self.is_timed {
@@ -107,7 +102,7 @@ impl Pebs {
 }
 
 impl PebsEvent {
-    /// The registers that a sample has of these items: whose ABI they follow, and their values.
+    /// The registers of a sample with these items: their ABI and values.
     pub(super) fn registers(&self, items: &Items, is_32_bit: bool) -> Option<(u64, Vec<u64>)> {
         let mask = self.attr.sample_regs_intr;
         let numbers = (0..u64::BITS).filter(|number| mask >> number & 1 != 0);
