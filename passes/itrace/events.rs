@@ -114,11 +114,7 @@ impl<'e> Traced<'e> {
 }
 
 /// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all its
-/// records must get an IDENTIFIER, as their attrs now have.
-///
-/// # Errors
-///
-/// An event that must get an IDENTIFIER has no id.
+/// records must get an IDENTIFIER, as their attrs now have; fails if an event has no id for it.
 pub(super) fn add(
     decoded: &[Decoded],
     session: &mut Session,

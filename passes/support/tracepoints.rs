@@ -45,10 +45,7 @@ const RECORDED_BY: [(u64, &str, &str); 4] = [
 
 impl<R: Role> Tracepoints<R> {
     /// Finds the tracepoints by the formats in feature TRACING_DATA, from which perf takes their names, too.
-    ///
-    /// # Errors
-    ///
-    /// The samples of one lack what its role needs, or its format lacks a field; the error names the file.
+    /// Fails if samples lack what their role needs, or a format lacks a field.
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         Tracepoints::find(session).map_err(|error| error.in_file(&session.name))
     }

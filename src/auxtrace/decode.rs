@@ -66,11 +66,7 @@ pub(crate) struct Decoding<M, E, B> {
 }
 
 /// Decodes parts on `threads` threads, and passes the results of `work` to `done` in the parts' order.
-/// Returns the threads' sinks, which no longer refer to blocks.
-///
-/// # Errors
-///
-/// The first error of `done`, or a thread cannot be started.
+/// Returns the threads' sinks, which no longer refer to blocks, or the first error of `done`.
 pub(crate) fn decode_parts<U: Send, D: Send, W: Work>(
     parts: impl Iterator<Item = (U, Part)> + Send,
     decoding: &Decoding<

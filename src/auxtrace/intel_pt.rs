@@ -38,11 +38,8 @@ pub struct IntelPt {
 }
 
 impl IntelPt {
-    /// A tracer without traces; `near` is a time of the recording near that of the traces, ns.
-    ///
-    /// # Errors
-    ///
-    /// There is no such event, or the traces are of a kind that is not decoded.
+    /// A tracer without traces; `near` is a time of the recording near that of the traces, ns. Fails if there
+    /// is no such event, or if traces of its kind are not decoded.
     pub(crate) fn new(info: PtInfo, events: &[Event], near: u64) -> Result<IntelPt> {
         let event = events.iter().find(|event| u64::from(event.attr().type_) == info.pmu_type);
         let Some(event) = event else {

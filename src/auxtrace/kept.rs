@@ -36,10 +36,7 @@ impl Kept {
         file.write_all(data)
     }
 
-    ///
-    /// # Errors
-    ///
-    /// The temporary file could not be written.
+    /// All added data; fails if the temporary file could not be written.
     fn done(self) -> Result<Bytes> {
         let failed = |error| Error::io("a temporary file for AUX data can't be written", error);
         if let Some(error) = self.failed {
@@ -75,11 +72,7 @@ pub(crate) struct StoredAux<'a> {
 }
 
 impl<'a> StoredAux<'a> {
-    /// The data in a recording, and the copies kept from it.
-    ///
-    /// # Errors
-    ///
-    /// A temporary file could not be written.
+    /// The data in a recording, and the copies kept from it; fails if a temporary file could not be written.
     pub(crate) fn new(stored: &'a StoredBytes, kept: Kept) -> Result<StoredAux<'a>> {
         Ok(StoredAux { stored, kept: kept.done()? })
     }

@@ -38,10 +38,6 @@ const HIDDEN: u32 = u32::MAX;
 const MOST_PLACES: usize = 1 << 16;
 
 /// The code that traces execute, the most important first; `visits` yields the addresses in packets.
-///
-/// # Errors
-///
-/// A thread cannot be started.
 pub(crate) fn needed<T: Send>(
     code: &Code,
     traces: impl IntoIterator<Item = T, IntoIter: Send>,

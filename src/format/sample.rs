@@ -825,10 +825,6 @@ pub fn raw_range(record: &Record<'_>, layout: &Layout) -> Option<Range<usize>> {
 }
 
 /// The range of the branches in the bytes of a sample, without the fields around them; `None` if it has none.
-///
-/// # Errors
-///
-/// The record is not a sample, or is shorter than its parts say.
 pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Option<Range<usize>>> {
     let sample = Sample::parse(record, layout)?;
     let Some(branches) = sample.branches else { return Ok(None) };

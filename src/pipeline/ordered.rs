@@ -237,11 +237,7 @@ fn run(
     })
 }
 
-/// Starts a thread of a scope.
-///
-/// # Errors
-///
-/// The thread cannot be started.
+/// Starts a thread of a scope, if possible.
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: Box<dyn FnOnce() -> T + Send + 'scope>,

@@ -33,7 +33,6 @@ pub struct Session {
     pub events: Vec<Event>,
     /// The events that pipe data defines after its head, as found by surveys.
     pub(crate) late_events: Vec<Event>,
-    /// The feature sections of the output.
     features: Features,
     /// Event names as perf before 3.3 stored them, for the output.
     pub event_types: Vec<u8>,
