@@ -244,7 +244,6 @@ impl CombineOptions {
             let late = counted(facts.late, "record was", "records were");
             session.report.say(Level::Info, format!("at least {late} out of order"));
         }
-        // Records are merged serially.
         let sets_times = step.is_some() && session.feature(Feature::SAMPLE_TIME).is_some();
         if sets_times {
             session.clear_feature(Feature::SAMPLE_TIME);

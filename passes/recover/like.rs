@@ -74,11 +74,8 @@ impl Marks {
     }
 }
 
-/// Copies missing features from the recording at this path. `own` are the facts in our records.
-///
-/// # Errors
-///
-/// The other recording can't be read, or belongs to another command or kernel.
+/// Copies missing features from the recording at this path. `own` are the facts in our records. Fails for
+/// another command or kernel.
 pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> Result<()> {
     let mut other = session.open(path)?;
     let mut marks = Marks::default();
