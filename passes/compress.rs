@@ -1,5 +1,4 @@
-//! `compress` packs records into COMPRESSED records that every perf since 5.2 reads. Each contains one whole
-//! zstd frame of whole records.
+//! `compress` packs records into COMPRESSED records, a zstd frame of whole records each, for perf since 5.2.
 //!
 //! It compresses the same records as perf itself, the kernel's (kinds 1 to 63), because all readers expect
 //! those. Uncompressed stay:

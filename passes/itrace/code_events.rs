@@ -30,8 +30,7 @@ impl CodeEvents {
     /// The maximum number of ids.
     pub(super) const IDS: usize = 3;
 
-    /// Builds the events from an attr with the common settings and the next ids; `period` is that of
-    /// instructions.
+    /// Builds the events from the common attr and the next ids; `period` is that of instructions.
     pub(super) fn of(
         options: &ItraceOptions,
         common: Attr,

@@ -70,8 +70,7 @@ pub(super) struct Traced<'e> {
 /// perf's distance from the first id of the recorded event to those of decoded events.
 const DISTANCE: u64 = 1_000_000_000;
 
-/// Attr flags copied from the recorded event: exclude_user, exclude_kernel, exclude_hv, sample_id_all,
-/// exclude_host, exclude_guest.
+/// Attr flags to copy: exclude_user, exclude_kernel, exclude_hv, sample_id_all, exclude_host, exclude_guest.
 const SHARED_FLAGS: u64 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 18 | 1 << 19 | 1 << 20;
 
 /// The parts of decoded samples copied from the recorded event.

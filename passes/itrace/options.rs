@@ -106,8 +106,7 @@ enum Takes {
     Flags,
 }
 
-/// A letter, the tracers that have it (others ignore it), what may follow it, and the setter, with the number
-/// that follows.
+/// A letter, the tracers that have it (others ignore it), what may follow it, and its setter.
 struct Letter(char, u8, Takes, fn(&mut ItraceOptions, u64));
 
 /// The letters that select events. The help of `inject` and docs/guide/{traces,inject}.md list them, too.

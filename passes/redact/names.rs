@@ -104,8 +104,7 @@ fn in_debug(path: &[u8]) -> usize {
     if path.starts_with(&[folder, &b"/"[..]].concat()) { folder.len() } else { 0 }
 }
 
-/// The kernel's release in the path of a module or a kernel: `/lib/modules/6.1.0/extra/x.ko`,
-/// `/boot/vmlinux-6.1.0`.
+/// The kernel's release in the path of a module or kernel: `/lib/modules/6.1.0/x.ko`, `/boot/vmlinux-6.1.0`.
 fn release(path: &[u8]) -> Option<Range<usize>> {
     let in_debug = in_debug(path);
     let start = in_debug + RELEASES.iter().find(|front| path[in_debug..].starts_with(front))?.len();
@@ -256,8 +255,7 @@ enum Value {
     Text,
 }
 
-/// Letters of `perf record` that take no value, or only one in the same word (perf 5.10 to 7.3, `perf record
-/// -h`).
+/// Letters of `perf record` without a value, or with one in the same word (perf 5.10 to 7.3, `-h`).
 const FLAGS: &[u8] = b"abBdgIiNnPqRSsTvWz";
 
 /// Letters of `perf record` whose value reveals nothing if it is a number or a word of perf.

@@ -1,5 +1,4 @@
-//! Lists the packets in AUXTRACE records and samples as text, in the words of perf (Intel PT, Arm SPE) and OpenCSD
-//! (CoreSight).
+//! Lists the packets in AUXTRACE records and samples as perf (Intel PT, Arm SPE) and OpenCSD (CoreSight) do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;

@@ -23,8 +23,7 @@ pub enum Answer {
     },
     /// No build-id.
     Missing {
-        /// The reason of each place, in order. Places that cannot contain such an object are omitted, so this
-        /// is empty if none can.
+        /// The reason of each place, in order, except of places that cannot contain such an object.
         tried: Vec<(Source, Reason)>,
     },
 }

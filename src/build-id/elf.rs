@@ -232,8 +232,7 @@ fn pass_by<T>(first: &mut Option<String>, error: impl ToString) -> &'static [T] 
     &[]
 }
 
-/// The first build-id in a run of ELF notes, such as `/sys/kernel/notes`; `None` if it has none of 1 to 20
-/// bytes.
+/// The first build-id of 1 to 20 bytes in a run of ELF notes, such as `/sys/kernel/notes`.
 ///
 /// A build-id is a note of type 3 with the name `GNU` (`NT_GNU_BUILD_ID` in elf.h). The search ends where the
 /// bytes end, or at a note that is longer than the rest.

@@ -57,8 +57,7 @@ pub struct Places {
     /// A file whose inode number differs from the recorded one is not used. Recordings without inode numbers,
     /// and those of another machine, have no such protection.
     pub files: bool,
-    /// Folders that replace `/`: a sysroot, an image of a container. Symbolic links in them are resolved
-    /// inside them.
+    /// Folders that replace `/`, such as a sysroot. Symbolic links in them are resolved inside them.
     ///
     /// Their inode numbers are not compared, because they are on other file systems than the recorded files.
     pub roots: Vec<PathBuf>,

@@ -46,8 +46,7 @@ pub(crate) fn modules(root: &Path, release: &str) -> Modules {
     modules
 }
 
-/// The kernel's name of a module: `snd_hda_intel` for `/lib/modules/REL/kernel/sound/snd-hda-intel.ko.xz` and
-/// for `[snd_hda_intel]`.
+/// The kernel's name of a module: `snd_hda_intel` for `/lib/…/snd-hda-intel.ko.xz` and for `[snd_hda_intel]`.
 ///
 /// modprobe(8): "there is no difference between _ and - in module names". The name is one path component.
 pub fn module_name(recorded: &Path) -> OsString {

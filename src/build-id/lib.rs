@@ -94,8 +94,7 @@ impl BuildId {
         Some(BuildId { bytes, len: id.len() as u8 })
     }
 
-    /// Parses a build-id from hex digits of either case, in the format of `perf buildid-list`, `readelf -n`
-    /// and `file`.
+    /// Parses hex digits of either case, as `perf buildid-list`, `readelf -n` and `file` print them.
     ///
     /// # Errors
     ///
@@ -124,8 +123,7 @@ impl BuildId {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The id without padding: if it has [`BuildId::MAX`] bytes and all after the usual length, 8 or 16, are
-    /// zeros, only those.
+    /// The id without padding: zeros after the usual length, 8 or 16, if there are [`BuildId::MAX`] bytes.
     #[must_use]
     pub fn unpadded(mut self) -> BuildId {
         if usize::from(self.len) == BuildId::MAX

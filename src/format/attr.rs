@@ -168,8 +168,7 @@ fn flag_bytes(flags: u64, endian: Endian) -> [u8; 8] {
     }
 }
 
-/// Sets or clears the flag with this bit number in an attr's bytes. Returns `None` and changes nothing if the
-/// attr is too short.
+/// Sets or clears the flag with this bit number in an attr, or returns `None` if the attr is too short.
 pub fn set_attr_flag(raw: &mut [u8], bit: u32, value: bool, endian: Endian) -> Option<()> {
     let byte = raw.get_mut(40 + bit as usize / 8)?;
     let mask = match endian {

@@ -187,8 +187,7 @@ fn in_slashes(name: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&name[..slash], inside)).filter(|(before, _)| !before.contains(&b':'))
 }
 
-/// Terms that set how an event is sampled, not what it counts
-/// (tools/perf/util/parse-events.l).
+/// Terms for how an event is sampled, not what it counts (tools/perf/util/parse-events.l).
 const SETTINGS: [&[u8]; 19] = [
     b"name", b"period", b"freq", b"time", b"call-graph", b"stack-size", b"max-stack", b"nr", b"inherit",
     b"no-inherit", b"overwrite", b"no-overwrite", b"percore", b"branch_type", b"aux-output", b"aux-action",

@@ -203,8 +203,7 @@ pub struct FileHeader {
     pub len: u64,
     /// Further slots of the feature table, verbatim: perf leaves one for each feature it could not write.
     pub spare_slots: Vec<u8>,
-    /// Bytes between the sections that belong to no section and are not all zeros. (perf inject leaves zeros
-    /// before the data.)
+    /// Bytes in no section, between the sections, that are not all zeros (perf inject leaves zeros there).
     pub holes: Vec<Section>,
     /// Bytes after the last section.
     pub trailing: Bytes,
@@ -336,8 +335,7 @@ impl FileHeader {
             let what = bytes_that(section.len() - used, one, many);
             self.fault(Severity::Odd, FaultCode::AttrsSize, 32, what);
         }
-        // In a file from perf each event has its own ids. If all entries pointed to the same ids, a small
-        // file would use much memory.
+        // In a file from perf each event has its own ids. Shared ones would let a small file use much memory.
         let all_ids = entries.iter().fold(0u64, |all, (_, _, ids)| all.saturating_add(ids.size));
         if all_ids > file.len() as u64 {
             let what = format!("the ids of all events take {all_ids} bytes, more than the whole file");

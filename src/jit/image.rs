@@ -58,8 +58,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target according to the header of a dump. If the header has no machine, the name of the
-    /// architecture (`x86_64`, `aarch64`) decides.
+    /// The target in the header of a dump, or else by the name of the architecture (`x86_64`, `aarch64`).
     pub fn of(header: Header, arch: Option<&str>) -> Target {
         let Header { machine, endian, is_of_v8, .. } = header;
         let named = || {

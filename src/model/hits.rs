@@ -45,8 +45,7 @@ pub struct Mapped {
     changes: Changes,
     guests: Guests,
     first_uses: Vec<FirstUse>,
-    /// True if there are AUXTRACE records or samples with AUX data. Their addresses are known only after
-    /// decoding.
+    /// True if there is AUX data. Its addresses are known only after decoding.
     aux: bool,
     /// For each mapping, its space and its DSO. Filled only if user stacks are sampled.
     owners: Vec<(Space, u32)>,

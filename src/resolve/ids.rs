@@ -1,5 +1,4 @@
-//! Finds the build-id of a recorded DSO: first the user's list, then the recording, then the places that the
-//! user allows.
+//! Finds the build-id of a recorded DSO: in the user's list, the recording, then the places the user allows.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -439,8 +438,7 @@ impl MappedIds {
         entries
     }
 
-    /// Adds entries to feature BUILD_ID; if that creates the feature, adds these ids, too. Returns the number
-    /// of new entries.
+    /// Adds entries, and these ids if feature BUILD_ID is new; returns the number of new entries.
     pub fn add_with(&self, entries: &[u8], session: &mut Session) -> u64 {
         let makes = session.feature(Feature::BUILD_ID).is_none();
         let added = session.add_build_ids(entries);

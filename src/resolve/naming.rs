@@ -254,8 +254,7 @@ impl Named {
     }
 }
 
-/// Passes the names of all frames to `visit`, DSO by DSO, with the numbers of the frames. Only the symbols of
-/// one DSO are in memory at a time.
+/// Passes the names of all frames to `visit`, DSO by DSO to bound memory, with the numbers of the frames.
 ///
 /// # Errors
 ///

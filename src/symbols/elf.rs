@@ -220,8 +220,7 @@ where
             let section = sections.get(usize::from(index.0));
             let is_code = match kind {
                 STT_FUNC | STT_GNU_IFUNC => true,
-                // A label in assembly, except the mapping symbols that mark the section's contents for
-                // disassemblers (`$x` code, `$d` data).
+                // A label in assembly, except the mapping symbols for disassemblers (`$x` code, `$d` data).
                 STT_NOTYPE => {
                     let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
                     let marks = matches!(machine, EM_ARM | EM_AARCH64 | EM_RISCV);

@@ -159,8 +159,7 @@ impl Reference {
 pub enum Image {
     /// The symbols of a file, looked up by file offset, and the files with its DWARF.
     File(Box<ElfFile>, Symbols, Option<DwarfPlaces>),
-    /// The symbols of a kernel, looked up by address, or those of a file in a recording, looked up by its offset;
-    /// `shift` is added first.
+    /// Symbols of a kernel by address, or those of a recorded file by offset; `shift` is added first.
     Kernel {
         /// The table.
         symbols: Symbols,
@@ -445,8 +444,7 @@ impl Sources {
         fits(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
-    /// The unwind tables of an object, and the device and inode of its file; `id` is its build-id, if known.
-    /// `map` maps an open file into memory.
+    /// An object's unwind tables, and the device and inode of its file. `map` maps an open file into memory.
     ///
     /// # Errors
     ///

@@ -61,8 +61,7 @@ const TABLE: [(u32, u32, Kind, Distance); 25] = [
 /// WFE and WFI, and both with a timeout.
 const WAITS: [(u32, u32); 2] = [(0xffff_ffdf, 0xd503_205f), (0xffff_ffc0, 0xd503_1000)];
 
-/// The kind of the branch at `ip` and its target if that is fixed; `None` for other instructions. `waits`:
-/// WFE and WFI are traced like branches.
+/// The kind of the branch at `ip`, and its target if fixed. `waits`: WFE and WFI are traced like branches.
 pub(crate) fn branch(word: u32, ip: u64, waits: bool) -> Option<(Kind, u64)> {
     if word >> 26 & 7 != 5 {
         return None;

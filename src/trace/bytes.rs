@@ -2,8 +2,7 @@
 
 use crate::image::Switches;
 
-/// The data of one buffer, of a CPU or thread, in order and without gaps, and its context switches. Data
-/// after a gap is a trace of its own.
+/// The data of a buffer, in order, up to a gap, and the context switches of its CPU or thread.
 #[derive(Clone, Debug, Default)]
 pub struct Trace<'a> {
     /// No piece is empty.

@@ -200,8 +200,7 @@ pub enum Event {
     Context,
     /// A sync point: the trace repeats its state. Every trace begins with one.
     Sync {
-        /// The address of the next instruction, which is now known even after a fault. `None` if tracing is
-        /// off.
+        /// The address of the next instruction, known even after a fault; `None` if tracing is off.
         ip: Option<u64>,
         /// The offset in the trace.
         offset: u64,

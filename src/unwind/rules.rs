@@ -101,8 +101,7 @@ const MOST_ENTRY: usize = 1 << 16;
 /// most 36 bytes.
 const MOST_COMMON: u64 = 1 << 10;
 
-/// Maximum number of steps of an expression; those of C libraries and linkers have about ten. Hostile ones
-/// may loop, for each register of each frame.
+/// Maximum number of steps of an expression, about ten in practice. Hostile ones may loop.
 const MOST_STEPS: u32 = 100;
 
 impl Complex {

@@ -1,8 +1,6 @@
-//! Reads the symbols of files that simpleperf and hiperf store in a recording, so that it can be read where the
-//! files are missing.
+//! Reads the symbols of files that simpleperf and hiperf store in a recording, for readers without the files.
 //!
-//! FILE and FILE2 of simpleperf are described in `simpleperf.rs`. Feature 192 of hiperf is a u32 number of
-//! files, and for each:
+//! `simpleperf.rs` describes FILE and FILE2. Feature 192 of hiperf is a u32 number of files, and for each:
 //!
 //! | | |
 //! |---|---|

@@ -12,8 +12,7 @@ use crate::{
     Walker,
 };
 
-/// The approximate size of a batch, bytes: large enough to make handing it over cheap, small enough for a few
-/// to fit in the cache.
+/// The approximate size of a batch, bytes: handing it over is cheap, and a few fit in the cache.
 pub const BATCH_SIZE: usize = 4 << 20;
 
 /// The positions in a batch of all records that are neither samples nor ends of a round. Code that needs only

@@ -245,8 +245,7 @@ where
     }
 }
 
-/// Expands batches on the calling thread, with the same result as many threads. For `mmap_len` and `salvage`
-/// see [`Expand`].
+/// Expands batches on the calling thread, with the same result. For `mmap_len` and `salvage` see [`Expand`].
 pub fn expand_alone<'a>(
     batches: impl Iterator<Item = Result<Batch>> + Send + 'a,
     endian: Endian,

@@ -236,8 +236,7 @@ impl Recording {
         self.live()
     }
 
-    /// Copies the whole recording into a temporary file, so that it can be read more than once. A mapped
-    /// recording is returned unchanged.
+    /// Copies a recording that is not mapped into a temporary file, so that it can be read more than once.
     ///
     /// # Errors
     ///
@@ -441,8 +440,7 @@ impl Recording {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
     }
 
-    /// True if it may contain COMPRESSED records: feature COMPRESSED is present, and not all zeros as from
-    /// perf stat record.
+    /// True if it may contain COMPRESSED records: it has the feature, not all zeros as from perf stat record.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }

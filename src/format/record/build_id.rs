@@ -25,8 +25,7 @@ pub const BUILD_ID_SIZE_VALID: u16 = 1 << 15;
 /// | 36 | file name, a NUL, zeros; in pipe data a sample_id trailer may follow |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BuildIdEntry<'a> {
-    /// Bits 0-2: cpumode of the DSO (1 kernel, 2 user, 4 guest kernel, 5 guest user); bit 15:
-    /// [`BUILD_ID_SIZE_VALID`].
+    /// Bits 0-2: cpumode (1 kernel, 2 user, 4 guest kernel, 5 guest user); bit 15: [`BUILD_ID_SIZE_VALID`].
     pub misc: u16,
     /// -1 for the host, 0 for the default guest, else the pid of the guest.
     pub pid: i32,

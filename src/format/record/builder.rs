@@ -37,8 +37,7 @@ pub fn set_misc(record: &mut [u8], misc: u16, endian: Endian) {
     endian.set_u16(record, MISC, misc);
 }
 
-/// Inserts zeros before the last `trailer` bytes of a record. Returns `None` and changes nothing if it would
-/// become larger than a record can be.
+/// Inserts zeros before the last `trailer` bytes of a record, or returns `None` if it would be too large.
 pub fn pad(record: &mut Vec<u8>, trailer: usize, zeros: usize, endian: Endian) -> Option<()> {
     let at = record.len().checked_sub(trailer).filter(|&at| at >= HEADER_SIZE)?;
     if record.len() + zeros > RECORD_SIZE_MAX {

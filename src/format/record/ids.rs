@@ -28,8 +28,7 @@ pub fn ids_named(record: &Record<'_>) -> impl Iterator<Item = u64> {
     record.kind().own_ids().iter().filter_map(|&at| record.u64(at))
 }
 
-/// The fields of a sample or of a record's trailer, as bits of `sample_type`, with their offsets. Empty if
-/// the record is too short for them.
+/// The fields of a sample or trailer, as bits of `sample_type`, with their offsets; none if it is too short.
 fn fields<'l>(record: &Record<'_>, layout: &'l Layout) -> impl Iterator<Item = (u64, usize)> + use<'l> {
     let is_sample = record.kind() == RecordType::SAMPLE;
     let size = usize::from(if is_sample { layout.sample.size } else { layout.trailer.size });

@@ -1,5 +1,4 @@
-//! KSYMBOL records report code that the kernel creates or removes at run time, and TEXT_POKE records report
-//! changes of code.
+//! KSYMBOL records report code that the kernel creates or removes; TEXT_POKE records report changed code.
 
 use super::reader::Reader;
 use crate::value::bytes_of;

@@ -272,8 +272,7 @@ pub fn set_mmap_place(record: &mut [u8], start: u64, pgoff: u64, endian: Endian)
     endian.set_u64(record, 32, pgoff)
 }
 
-/// Replaces device and inode, or the build-id, of an MMAP2 record with this device and inode. Returns `None`
-/// and changes nothing if it is too short.
+/// Gives an MMAP2 record this device and inode instead of its own or a build-id; `None` if it is too short.
 pub fn set_mmap2_inode(record: &mut [u8], file: Inode, endian: Endian) -> Option<()> {
     let Inode { major, minor, inode, generation } = file;
     record.get(40..64)?;

@@ -29,8 +29,7 @@ named! {
 pub struct Namespaces([u64; NamespaceKind::ALL.len()]);
 
 impl Namespaces {
-    /// Parses a NAMESPACES record: the process, the thread and its namespaces. `None` for other kinds, and
-    /// for a record that is too short.
+    /// The process, the thread and its namespaces in a NAMESPACES record; `None` for others or a short one.
     pub fn of(record: &Record<'_>) -> Option<(u32, u32, Namespaces)> {
         if record.kind() != RecordType::NAMESPACES {
             return None;

@@ -1,5 +1,4 @@
-//! The address space at each packet, and whether a guest runs. It follows from packets alone, so it does not
-//! depend on where decoding began.
+//! The address space at each packet, and whether a guest runs, from packets alone, wherever decoding began.
 
 use super::packet::Packet;
 use crate::image::{Space, Switch, is_user};

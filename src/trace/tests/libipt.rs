@@ -1,5 +1,4 @@
-//! libipt executes the same instructions as perfx-trace, also in damaged traces, up to where either of them
-//! notices the damage.
+//! libipt executes the same instructions as perfx-trace, even in damaged traces, until either notices.
 
 mod program;
 
