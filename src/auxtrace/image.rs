@@ -1,6 +1,6 @@
 //! The code that ran: the mapping at an address at a time, and the file with its bytes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use build_id::{BuildId, Object};
+use perfx_format::header::Features;
 use perfx_format::record::cpumode::KERNEL_START;
-use perfx_format::{Bytes, OrderKey};
+use perfx_format::{Bytes, Endian, OrderKey};
 use perfx_model::address_space::{Dso, Hit, KERNEL, Machine, Space as MappedSpace};
 use perfx_resolve::is_kernel_name;
 use perfx_trace::{Image, Mapping, Space};
@@ -19,7 +20,8 @@ use crate::clock::Clock;
 use crate::functions::{Function, Functions};
 use crate::kernel::{KernelText, Segment};
 use crate::mappings::{Mappings, Place};
-use crate::pokes::Sites;
+use crate::pokes::{MOST_BYTES, Poke, Sites};
+use crate::programs::Programs;
 use crate::recorded::Recorded;
 use crate::running::Task;
 
@@ -64,9 +66,13 @@ pub struct Code {
     /// The kernel's memory, if the recording has a copy or that kernel is still running.
     kcore: Option<PathBuf>,
     memory: OnceLock<Option<CodeFile>>,
-    /// The places where the kernel's code was changed, from the first use on.
-    sites: OnceLock<Sites>,
+    programs: Programs,
+    /// The code of the kernel that was changed, by what was mapped there, from the first use on.
+    sites: OnceLock<BTreeMap<Option<Mapped>, Sites>>,
 }
+
+/// The number of a DSO, and the address at which it was mapped.
+type Mapped = (u32, u64);
 
 #[derive(Debug)]
 pub(crate) struct CodeFile {
@@ -87,6 +93,9 @@ enum FileContent {
 pub(crate) const MEMORY: u32 = u32::MAX;
 /// The same: code of the kernel that was changed.
 pub(crate) const CHANGED: u32 = u32::MAX - 1;
+
+/// The addresses of the kernel.
+const HOST_KERNEL: MappedSpace = MappedSpace { machine: Machine::Host, pid: KERNEL };
 
 /// A mapping that overlaps more than this many others is split at their ends.
 const MOST_BOUNDS: usize = 64;
@@ -115,8 +124,14 @@ impl Code {
             ids: Mutex::default(),
             kcore,
             memory: OnceLock::new(),
+            programs: Programs::default(),
             sites: OnceLock::new(),
         }
+    }
+
+    /// Also has the code of the BPF programs in these features.
+    pub(crate) fn with_programs(self, features: &Features, endian: Endian) -> Code {
+        Code { programs: Programs::of(features, endian), ..self }
     }
 
     /// Takes the code of these DSOs, by number, from this file, and limits [`Code::places`] to it. The code
@@ -163,7 +178,8 @@ impl Code {
 
     /// The number of changes of the kernel's code (TEXT_POKE) that were needed but not followed.
     pub fn ignored_changes(&self) -> u64 {
-        self.sites.get().map_or(0, |sites| self.mappings.ignored_pokes + sites.ignored)
+        let ignored = |sites: &BTreeMap<_, Sites>| sites.values().map(|sites| sites.ignored).sum::<u64>();
+        self.sites.get().map_or(0, |sites| self.mappings.ignored_pokes + ignored(sites))
     }
 
     /// True if [`Code::places`] includes the file of this DSO.
@@ -336,27 +352,86 @@ impl Code {
         Some(Mapping { id, start: first, bytes, until: u64::MAX })
     }
 
-    fn sites(&self) -> &Sites {
-        self.sites.get_or_init(|| match &self.mappings.pokes[..] {
-            [] => Sites::default(),
-            pokes => Sites::new(pokes.to_vec(), |address, most| {
-                let of_file = || {
-                    let (hit, _) = self.hit(None, address, 0);
-                    self.file(hit?.dso)?.kernel_text()?.bytes(address, most)
-                };
-                let of_memory = self.memory().and_then(|memory| memory.kernel_text()?.bytes(address, most));
-                of_memory.or_else(of_file).unwrap_or_default()
-            }),
-        })
+    fn mapped(&self, hit: Hit) -> Option<Mapped> {
+        Some((hit.dso, self.mappings.places.get(hit.mapping as usize)?.start))
     }
 
-    /// The changed code of the kernel at an address and a time.
-    fn changed(&self, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
-        let site = self.sites().at(ip)?;
+    /// The code of the kernel that was changed while this was mapped.
+    fn sites(&self, mapped: Option<Mapped>) -> Option<&Sites> {
+        let all = self.sites.get_or_init(|| {
+            let mut groups: BTreeMap<Option<Mapped>, Vec<Poke>> = BTreeMap::new();
+            for poke in &self.mappings.pokes {
+                let (hit, _) = self.mappings.spaces.find(HOST_KERNEL, poke.address, poke.at);
+                groups.entry(hit.and_then(|hit| self.mapped(hit))).or_default().push(poke.clone());
+            }
+            let mut left = MOST_BYTES;
+            let sites = |(mapped, pokes): (_, Vec<Poke>)| {
+                let time = pokes.first().map_or(0, |poke| self.clock.ticks_at(poke.at));
+                let code = |address, most: usize| {
+                    let found = self.unchanged(None, address, time, (0, u64::MAX));
+                    let bytes = found.and_then(|Mapping { start, bytes, .. }| {
+                        bytes.get(usize::try_from(address - start).ok()?..)
+                    });
+                    let bytes = bytes.unwrap_or_default();
+                    &bytes[..most.min(bytes.len())]
+                };
+                (mapped, Sites::new(pokes, &mut left, code))
+            };
+            groups.into_iter().map(sites).collect()
+        });
+        // Code may be named only after it was changed.
+        all.get(&mapped).or_else(|| all.get(&None))
+    }
+
+    /// The changed code at an address and a time, at which this is mapped.
+    fn changed(&self, mapped: Option<Mapped>, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
+        let site = self.sites(mapped)?.at(ip)?;
         let (number, bytes, until) = site.version(self.clock.key(ticks));
         let end = site.start.saturating_add(bytes.len() as u64);
-        let id = self.id(CHANGED, Place { start: site.start, end, shift: number as u64 });
+        let version = u64::from(mapped.map_or(u32::MAX, |(dso, _)| dso)) << 32 | number as u64;
+        let id = self.id(CHANGED, Place { start: site.start, end, shift: version });
         Some(Mapping { id, start: site.start, bytes, until: self.until(until) })
+    }
+
+    /// The code at an address and a time between two addresses, regardless of changes of the kernel's code.
+    fn unchanged(&self, space: Option<Space>, ip: u64, time: u64, around: (u64, u64)) -> Option<Mapping<'_>> {
+        let mapped = self.space(space, ip)?;
+        let (hit, during) = self.hit(space, ip, time);
+        let until = self.until(during.end);
+        let within = |hit: Hit, bytes| {
+            let Place { start, end, shift } = self.visible(mapped, ip, time, hit)?;
+            let (start, end) = (start.max(around.0), end.min(around.1));
+            let offset = usize::try_from(start.wrapping_add(shift)).ok()?;
+            let len = usize::try_from(end - start).unwrap_or(usize::MAX);
+            let bytes: &[u8] = <[u8]>::get(bytes, offset..)?;
+            let bytes = &bytes[..len.min(bytes.len())];
+            let id = self.id(hit.dso, Place { start, end, shift });
+            Some(Mapping { id, start, bytes, until })
+        };
+        if mapped == HOST_KERNEL {
+            if let Some((hit, bytes)) = hit.and_then(|hit| Some((hit, self.program(hit)?))) {
+                return within(hit, bytes);
+            }
+            if let Some(text) = self.memory().and_then(CodeFile::kernel_text)
+                && let Some(found) = self.of_kernel(MEMORY, text, around, ip)
+            {
+                return Some(found);
+            }
+        }
+        let hit = hit?;
+        match &self.file(hit.dso)?.content {
+            FileContent::Kernel(text) => {
+                Some(Mapping { until, ..self.of_kernel(hit.dso, text, around, ip)? })
+            }
+            FileContent::Whole(bytes) => within(hit, bytes),
+        }
+    }
+
+    /// The code of a BPF program of the host, if this is one.
+    fn program(&self, hit: Hit) -> Option<&[u8]> {
+        let place = self.mappings.places.get(hit.mapping as usize)?;
+        let (dso, _) = self.mappings.spaces.dsos().get(hit.dso as usize)?;
+        self.programs.code(place.start, &dso.name)
     }
 }
 
@@ -375,38 +450,16 @@ impl CodeFile {
 
 impl Image for Code {
     fn code(&self, space: Option<Space>, ip: u64, time: u64) -> Option<Mapping<'_>> {
-        let machine = self.space(space, ip)?.machine;
-        // The range between two places where the kernel was changed.
-        let mut around = (0, u64::MAX);
-        if ip >= KERNEL_START && machine == Machine::Host {
-            if let Some(changed) = self.changed(ip, time) {
-                return Some(changed);
-            }
-            around = self.sites().around(ip);
-            if let Some(CodeFile { content: FileContent::Kernel(text), .. }) = self.memory()
-                && let Some(found) = self.of_kernel(MEMORY, text, around, ip)
-            {
-                return Some(found);
-            }
+        let whole = (0, u64::MAX);
+        if self.space(space, ip)? != HOST_KERNEL || self.mappings.pokes.is_empty() {
+            return self.unchanged(space, ip, time, whole);
         }
         let (hit, during) = self.hit(space, ip, time);
-        let hit = hit?;
-        let file = self.file(hit.dso)?;
-        let until = self.until(during.end);
-        match &file.content {
-            FileContent::Kernel(text) => {
-                Some(Mapping { until, ..self.of_kernel(hit.dso, text, around, ip)? })
-            }
-            FileContent::Whole(bytes) => {
-                let Place { start, end, shift } = self.visible(self.space(space, ip)?, ip, time, hit)?;
-                let offset = usize::try_from(start.wrapping_add(shift)).ok()?;
-                let len = usize::try_from(end - start).unwrap_or(usize::MAX);
-                let bytes = bytes.get(offset..)?;
-                let bytes = &bytes[..len.min(bytes.len())];
-                let id = self.id(hit.dso, Place { start, end, shift });
-                Some(Mapping { id, start, bytes, until })
-            }
+        let mapped = hit.and_then(|hit| self.mapped(hit));
+        if let Some(changed) = self.changed(mapped, ip, time) {
+            return Some(Mapping { until: changed.until.min(self.until(during.end)), ..changed });
         }
+        self.unchanged(space, ip, time, self.sites(mapped).map_or(whole, |sites| sites.around(ip)))
     }
 
     fn is_traced(&self, space: Option<Space>, ip: u64, time: u64) -> bool {

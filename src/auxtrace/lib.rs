@@ -32,6 +32,7 @@ mod pieces;
 mod places;
 mod pokes;
 mod presence;
+mod programs;
 mod recorded;
 mod report;
 mod running;

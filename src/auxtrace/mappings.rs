@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use perfx_format::OrderKey;
-use perfx_format::record::ksymbol::TextPoke;
+use perfx_format::record::ksymbol::{Ksymbol, TextPoke};
+use perfx_format::{Layouts, OrderKey, Record};
 use perfx_model::address_space::{AddressSpaces, Dso, Machine, Mapping as Mapped};
 use perfx_resolve::{is_kernel_name, kernel_reference};
 use symbols::Reference;
@@ -46,16 +46,17 @@ pub(crate) struct Place {
 }
 
 impl Mappings {
-    /// Takes in the next mapping, of this DSO; `None` for a kernel symbol.
-    pub(crate) fn learn(&mut self, dso: u32, mapping: Option<&Mapped<'_>>, machine: Machine) {
+    /// Takes in the record of the next mapping or symbol of the kernel, which is of this DSO.
+    pub(crate) fn learn(&mut self, dso: u32, record: &Record<'_>, layouts: &Layouts, machine: Machine) {
+        let mapping = Mapped::read(record, layouts);
+        let mapping = mapping.as_ref();
         if dso as usize == self.pids.len() {
             self.pids.push(mapping.filter(|mapping| !mapping.kernel).map(|mapping| mapping.pid));
         }
-        let place = mapping.map_or(Place { start: 0, end: 0, shift: 0 }, |mapping| Place {
-            start: mapping.start,
-            end: mapping.start.saturating_add(mapping.len),
-            shift: mapping.pgoff.wrapping_sub(mapping.start),
-        });
+        let symbol = || Ksymbol::of(record).map(|symbol| (symbol.address, symbol.length.into(), 0));
+        let place = mapping.map(|mapping| (mapping.start, mapping.len, mapping.pgoff)).or_else(symbol);
+        let (start, len, offset) = place.unwrap_or_default();
+        let place = Place { start, end: start.saturating_add(len), shift: offset.wrapping_sub(start) };
         self.places.push(place);
         if let Some(mapping) = mapping.filter(|mapping| mapping.kernel && machine == Machine::Host) {
             self.kernel.push((dso, place));

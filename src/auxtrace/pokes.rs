@@ -5,8 +5,8 @@ use perfx_format::record::ksymbol::TextPoke;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Poke {
-    at: OrderKey,
-    address: u64,
+    pub(crate) at: OrderKey,
+    pub(crate) address: u64,
     old: Box<[u8]>,
     new: Box<[u8]>,
 }
@@ -47,11 +47,16 @@ const BEHIND: usize = 4096;
 const LONGEST: usize = 4096;
 
 /// Maximum bytes of all later versions: overlapping changes can make a place long and give it many.
-const MOST_BYTES: usize = 1 << 25;
+pub(crate) const MOST_BYTES: usize = 1 << 25;
 
 impl Sites {
-    /// `code` returns up to this many bytes at an address, before the first change or after the last.
-    pub(crate) fn new<'c>(mut pokes: Vec<Poke>, code: impl Fn(u64, usize) -> &'c [u8]) -> Sites {
+    /// `code` returns up to this many bytes at an address, before the first change or after the last. Later versions
+    /// take at most `left` bytes.
+    pub(crate) fn new<'c>(
+        mut pokes: Vec<Poke>,
+        left: &mut usize,
+        code: impl Fn(u64, usize) -> &'c [u8],
+    ) -> Sites {
         pokes.sort_by_key(|poke| poke.at);
         let mut places: Vec<(u64, u64)> = pokes.iter().map(|poke| (poke.address, poke.end())).collect();
         places.sort_unstable();
@@ -77,7 +82,7 @@ impl Sites {
                 site.versions.iter_mut().for_each(|(_, bytes)| put(bytes, start, poke.address, &poke.old));
             }
         }
-        let (mut left, mut ignored) = (MOST_BYTES, 0);
+        let mut ignored = 0;
         for poke in &pokes {
             if let Some(site) = sites.mut_at(poke.address)
                 && let Some((since, bytes)) = site.versions.last_mut()
@@ -88,7 +93,7 @@ impl Sites {
                     let mut changed = bytes.clone();
                     put(&mut changed, site.start, poke.address, &poke.new);
                     site.versions.push((poke.at, changed));
-                    left = rest;
+                    *left = rest;
                 } else {
                     ignored += 1;
                 }
@@ -159,7 +164,7 @@ mod tests {
             poke(20, 5, &[51], &[61]),
             poke(30, 40, &[], &[1, 2]),
         ];
-        let sites = Sites::new(pokes, base);
+        let sites = Sites::new(pokes, &mut 1000, base);
         assert_eq!(sites.around(KERNEL_START + 3), (0, KERNEL_START + 4));
         assert_eq!(sites.around(KERNEL_START + 7), (KERNEL_START + 6, KERNEL_START + 9));
         let version = |address, time| sites.at(KERNEL_START + address).unwrap().version(OrderKey::at(time));
@@ -180,7 +185,7 @@ mod tests {
             let address = KERNEL_START + number * 4000;
             Poke::new(&TextPoke { address, old: &[0; 4096], new: &[1; 4096] }, OrderKey::at(number)).unwrap()
         };
-        let sites = Sites::new((1..4000).map(change).collect(), |_, _| &[]);
+        let sites = Sites::new((1..4000).map(change).collect(), &mut { MOST_BYTES }, |_, _| &[]);
         let kept: usize =
             sites.sites.iter().flat_map(|site| &site.versions).map(|(_, bytes)| bytes.len()).sum();
         assert!(sites.sites.len() == 1 && kept < 2 * MOST_BYTES && sites.ignored > 3000, "{kept}");

@@ -25,5 +25,5 @@ pub fn traced_code(
     let known = known.collect();
     let recorded_on = recorded_on(features, endian);
     let sources = (sources(places, !places.is_foreign(), &recorded_on), guest_sources(places, &recorded_on));
-    Code::new(recorded, clock, known, sources, kcore_of(name))
+    Code::new(recorded, clock, known, sources, kcore_of(name)).with_programs(features, endian)
 }

@@ -13,7 +13,7 @@ use perfx_format::{
     Event, Feature, Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, named_pid,
     sample_type as st,
 };
-use perfx_model::address_space::{AddressSpaces, Changes, Machine, Mapping};
+use perfx_model::address_space::{AddressSpaces, Changes, Machine};
 use perfx_model::guests::Guests;
 use perfx_model::spe::TaskChange;
 use perfx_pipeline::{Result, scan};
@@ -189,7 +189,7 @@ impl Survey {
                     let machine = self.guests.machine(record, layouts, named_pid(record));
                     let dso = self.changes.add(record, layouts, machine);
                     if let Some(dso) = dso {
-                        self.mappings.learn(dso, Mapping::read(record, layouts).as_ref(), machine);
+                        self.mappings.learn(dso, record, layouts, machine);
                     }
                 }
             }

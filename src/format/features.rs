@@ -3,6 +3,7 @@
 //!
 //! To add a feature: a line in `kinds.rs`, an arm in `read`, a section in `features/tests.rs`.
 
+mod bpf;
 mod build_id;
 mod initial_maps;
 mod numbered;
@@ -15,6 +16,7 @@ mod stored_files;
 mod tests;
 mod tracing_data;
 
+pub use bpf::{BpfFunction, bpf_functions};
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
 pub use initial_maps::{InitialMaps, initial_maps};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
@@ -189,13 +191,11 @@ fn capabilities(s: &mut Section<'_>) -> Option<()> {
     })
 }
 
-/// {u32 info length, u32 data length, u64 bit mask of the arrays in the data, `struct bpf_prog_info`, data}.
-/// Decodes the oldest fields of the info, and the functions the program was compiled to: their addresses,
-/// sizes and tags are in the data, at the offsets stored in place of the kernel's pointers.
+/// Decodes the oldest fields of the info of a BPF program, and the functions it was compiled to.
 fn bpf_program(s: &mut Section<'_>) -> Option<()> {
     let info_size = s.number::<u32>("info_size")?;
     let data_size = s.number::<u32>("data_size")?;
-    s.hex::<u64>("arrays")?;
+    let arrays = s.hex::<u64>("arrays")?;
     let endian = s.endian();
     let info = s.take("the info of the program", info_size)?;
     for (at, name) in [(0, "type"), (4, "id")] {
@@ -210,25 +210,13 @@ fn bpf_program(s: &mut Section<'_>) -> Option<()> {
         s.note("name", Value::Text(until_nul(name)));
     }
     let data = s.take("the data of the program", data_size)?;
-    let field = |at| endian.u32(info, at).unwrap_or(0) as usize;
-    let at = |pointer, index: usize, size: usize| {
-        let start = usize::try_from(endian.u64(info, pointer)?).ok()?;
-        start.checked_add(index.checked_mul(size)?)
-    };
-    let function = |index| {
-        let addr = endian.u64(data, at(112, index, 8)?)?;
-        let mut fields = vec![("addr", Value::Hex(addr))];
-        if index < field(108) {
-            let size = endian.u32(data, at(120, index, 4)?)?;
-            fields.push(("size", Value::Number(size.into())));
-        }
-        if index < field(180) {
-            let tag = at(184, index, 8)?;
-            fields.push(("tag", Value::Bytes(data.get(tag..tag.checked_add(8)?)?)));
-        }
-        Some(Value::Map(fields))
-    };
-    let functions: Vec<_> = (0..field(104)).map_while(function).collect();
+    let functions = bpf::Program { arrays, info, data, endian }.functions().map(|function| {
+        let mut fields = vec![("addr", Value::Hex(function.address))];
+        fields.extend(function.size.map(|size| ("size", Value::Number(size.into()))));
+        fields.extend(function.tag.map(|tag| ("tag", Value::Bytes(tag))));
+        Value::Map(fields)
+    });
+    let functions: Vec<_> = functions.collect();
     if !functions.is_empty() {
         s.note("functions", Value::List(functions));
     }

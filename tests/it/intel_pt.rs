@@ -145,7 +145,7 @@ fn inject(letters: &str, threads: &str, input: &Path, output: &Path) -> Ran {
 fn inject_makes_a_sample_of_each_branch_of_the_truth() {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let output = folder.path().join("out.data");
-    let others = ["kernel", "poke", "paging", "hypervisor"].into_iter().chain(WRONG_IN_PERF);
+    let others = ["kernel", "poke", "bpf", "paging", "hypervisor"].into_iter().chain(WRONG_IN_PERF);
     for name in NAMES.into_iter().chain(others).filter(|name| *name != "cut") {
         let input = data.join(name).with_extension("data");
         let ran = inject("b", "2", &input, &output);
@@ -319,7 +319,7 @@ tiers!(the_samples_do_not_depend_on_the_number_of_threads);
 fn the_samples_do_not_depend_on_the_number_of_threads(tier: Tier) {
     let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
-    for name in NAMES.into_iter().chain(["kernel"]).step_by(tier.pick(5, 1)) {
+    for name in NAMES.into_iter().chain(["kernel", "bpf"]).step_by(tier.pick(5, 1)) {
         let input = data.join(name).with_extension("data");
         for letters in ["i100ibl4e", "i64nsleo"] {
             for threads in ["1", "2", "5"] {
@@ -1186,23 +1186,28 @@ fn as_jitted(folder: &Path) -> PathBuf {
     output
 }
 
+/// In jit.data, functions come to the memory of earlier ones.
 #[test]
 fn code_of_a_jitdump_is_decoded_in_one_command_and_in_two() {
-    let folder = temp();
+    let (data, folder) = (root().join("tests/data/trace"), temp());
     let path = |name: &str| folder.path().join(name);
-    let input = as_jitted(folder.path());
-    let truth = truth(&fs::read_to_string(root().join("tests/data/trace/user.truth")).unwrap());
-    let jit = args!["inject", "-f", "-j", "--jit-dir", folder.path(), "-i"];
-    let run = |more: &[OsString]| {
-        let ran = perfx([&jit[..], more].concat());
-        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    };
-    run(&args![input, "-o", path("images")]);
-    let ran = perfx(args!["inject", "-f", "--itrace=b", path("images"), "-o", path("two")]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(branches(&path("two")) == truth);
-    run(&args![input, "--itrace=b", "-o", path("one")]);
-    assert!(branches(&path("one")) == truth);
+    let jitted = as_jitted(folder.path());
+    for (input, dumps, name) in [(&jitted, folder.path(), "user"), (&data.join("jit.data"), &*data, "jit")] {
+        let truth = truth(&fs::read_to_string(data.join(name).with_extension("truth")).unwrap());
+        for threads in ["1", "2"] {
+            let run = |more: &[OsString]| {
+                let line = args!["inject", "-f", "-@", threads, "--root", data.join("root")];
+                let ran = perfx([&line[..], more].concat());
+                assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+            };
+            let jit = args!["-j", "--jit-dir", dumps, "-i", input];
+            run(&[&jit[..], &args!["-o", path("images")]].concat());
+            run(&args!["--itrace=b", path("images"), "-o", path("two")]);
+            assert!(branches(&path("two")) == truth, "{name}");
+            run(&[&jit[..], &args!["--itrace=b", "-o", path("one")]].concat());
+            assert!(branches(&path("one")) == truth, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mkdir -p $programs "$here/root$programs"
 cd $programs
 musl-gcc -O1 -DSMALL -static -s -Wl,--build-id=0xc1 -o loop "$here/loop.c"
 musl-gcc -O2 -static -s -Wl,--build-id=0xc2 -o halve "$here/loops.c"
+musl-gcc -O1 -static -s -Wl,--build-id=0xc7 -o jit "$here/jit.c"
 gcc -m32 -O1 -nostdlib -static -no-pie -fno-pie -fno-pic -fno-stack-protector -fcf-protection=none \
     -fno-asynchronous-unwind-tables -Wl,--build-id=0xc4,-z,noseparate-code -o small32 "$here/small32.c"
 # The same with symbols and debug info, for tools of compilers: of the program alone, and no newer than they read.
@@ -25,7 +26,7 @@ musl-gcc -static -nostartfiles -Wl,--build-id=0xc1 -L"$work" -o "$here/loop-symb
     "$(gcc -print-file-name=crtbeginS.o)" "$work/loop.o" "$(gcc -print-file-name=crtendS.o)" "$work/crtn.o"
 as -o "$work/kernel.o" "$here/kernel.S"
 ld --build-id=0xc3 -o vmlinux -Ttext 0xffffffff81000000 -e _text "$work/kernel.o"
-cp loop halve small32 vmlinux "$here/root$programs/"
+cp loop halve small32 jit vmlinux "$here/root$programs/"
 gcc -O2 -o "$work/step" "$here/step.c"
 
 # steps NUMBER NAME PROGRAM ARGUMENTS: what the program executes, whose parent has this number: what it does depends on it.
@@ -37,9 +38,16 @@ steps 13875 loop $programs/loop 40
 steps 13877 again $programs/loop 20
 steps 13879 halve $programs/halve 100
 steps 13881 small32 $programs/small32
+steps 13883 jit $programs/jit
 
 as -o "$work/kvm.o" "$here/kvm.S"
 ld --build-id=0xc6 -o "$here/root$programs/vmlinux-kvm" -Ttext 0xffffffff81000000 -e _text "$work/kvm.o"
+
+for second in "" -DSECOND; do
+    gcc -c $second -o bpf.o "$here/bpf.S"
+    ld -R $programs/vmlinux --section-start .main=0xffffffffc0001000 --section-start .sub=0xffffffffc0002040 -e main \
+        -o "$work/bpf$second" bpf.o
+done
 
 # make NAME OPTIONS: NAME.data and NAME.truth
 make() {
@@ -71,6 +79,8 @@ make vm loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-
 make vm-kernel loop --psb 300 --mtc --kernel "$here/root$programs/vmlinux-kvm" --guest-steps halve,again \
     --guest-kernel $programs/vmlinux
 make poke loop --psb 200 --mtc --kernel $programs/vmlinux --poke 400
+make bpf loop --psb 200 --mtc --kernel $programs/vmlinux --bpf bpf,bpf-DSECOND
+make jit jit --psb 200 --mtc --jit "$here/jit-1000.dump"
 make cut loop --psb 200 --cut 706
 make rare loop --psb 200 --mtc --cyc --ptw 700 --power 150 --tsx 190
 make snapshots loop again --psb 200 --slice 3000 --snapshots 6 --ring 900

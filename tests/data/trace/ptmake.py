@@ -50,6 +50,10 @@
     --poke N            with --kernel: after N instructions, the conditional jump in `work` becomes one without a condition
                         (TEXT_POKE record)
     --kernel VMLINUX    kernel code is traced, too: system calls and signals run through it (kernel.S; decode with perf -k VMLINUX)
+    --bpf A,B           with --kernel: every other indirect call in the kernel is of the BPF program A (bpf.S), from the instruction
+                        --bpf-swap on (default 2000) of B, which is loaded at the same address (KSYMBOL, BPF_EVENT, BPF_PROG_INFO),
+                        and from --bpf-poke on (default 3000) B begins with a call of `work` (TEXT_POKE)
+    --jit DUMP          code in memory without a file is of a JIT compiler (jit.c): it is in this jitdump, with its times
     --guest             VMLINUX enters a guest (VMRESUME in kvm.S): PIP with NR=1, addresses of the guest, which are also those of
                         the host, an interrupt and sometimes a PSB in it, then FUP, PIP with NR=0 and TIP where it is left;
                         the truth has only the branches into the guest and out of it
@@ -72,10 +76,10 @@ Packets as in Intel SDM volume 3, chapter Intel Processor Trace; AUXTRACE_INFO a
 import argparse, struct, zlib
 from capstone import Cs, CS_ARCH_X86, CS_MODE_32, CS_MODE_64, x86
 A = argparse.ArgumentParser(usage=__doc__)
-A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--errata', default=''); A.add_argument('--cpu', default='6,142,10'); A.add_argument('--kernel'); A.add_argument('--filter', default=''); A.add_argument('--guest-steps', default=''); A.add_argument('--guest-kernel')
+A.add_argument('out'); A.add_argument('steps', nargs='+'); A.add_argument('--truth'); A.add_argument('--errata', default=''); A.add_argument('--cpu', default='6,142,10'); A.add_argument('--kernel'); A.add_argument('--filter', default=''); A.add_argument('--guest-steps', default=''); A.add_argument('--guest-kernel'); A.add_argument('--bpf', default=''); A.add_argument('--jit')
 for o in 'old-psb late-psbend psb-at-start no-retcomp mtc cyc defer short-first per-thread one-process sched-switch pip ptw-ip hw-ids events-only guest'.split(): A.add_argument('--' + o, action='store_true')
 A.add_argument('--sample-type', type=lambda t: int(t, 0), default=0xec808); A.add_argument('--branch-sample-type', type=lambda t: int(t, 0), default=1 << 17)
-for o, d in dict(skip=0, pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
+for o, d in dict(skip=0, pebs=0, psb=2048, repeat=1, copies=1, ovf=0, event=0, slice=0, cut=0, cpus=1, ptw=0, power=0, tsx=0, snapshots=0, ring=1200, sample=0, aux_sample=0, poke=0, bpf_swap=2000, bpf_poke=3000).items(): A.add_argument('--' + o.replace('_', '-'), type=int, default=d)
 O = A.parse_args(); O.errata = O.errata.split(','); O.guest |= bool(O.guest_steps)
 FILTERS = [(int(place.split('/')[0], 0), int(place.split('/')[1], 0), file) for place, file in (f.split()[1].split('@') for f in O.filter.split(',') if f)]
 CS = {m: Cs(CS_ARCH_X86, m) for m in (CS_MODE_64, CS_MODE_32)}
@@ -276,24 +280,27 @@ class Encoder:
 class Kernel:
     """follows kernel.S; conditional branches alternate by a counter"""
     def __init__(s, path):
-        b = open(path, 'rb').read(); shoff, = struct.unpack_from('<Q', b, 40); es, n = struct.unpack_from('<HH', b, 58); s.sym = {}; s.k = {}; s.turn = 0
+        b = open(path, 'rb').read(); shoff, = struct.unpack_from('<Q', b, 40); es, n = struct.unpack_from('<HH', b, 58); s.sym = {}; s.k = {}; s.turn = 0; s.parts = []; s.bpf = None; s.calls = 0
         sh = [struct.unpack_from('<IIQQQQIIQQ', b, shoff + es * i) for i in range(n)]
         for h in sh:
             if h[1] == 2:
                 st = sh[h[6]]
                 for o in range(0, h[5], 24):
                     nm, _, _, _, v, _ = struct.unpack_from('<IBBHQQ', b, h[4] + o); e = b.index(b'\0', st[4] + nm); s.sym[b[st[4] + nm:e].decode()] = v
-            if h[1] == 1 and h[2] & 4: s.base, s.code = h[3], b[h[4]:h[4] + h[5]]
+            if h[1] == 1 and h[2] & 4: s.parts.append((h[3], b[h[4]:h[4] + h[5]]))
+        s.base, s.code = s.parts[0]
     def follow(s, E, ip, say, until=None):
         """from `ip` to the far return that leaves -> its address"""
         stack = []; steps = 0
         if O.poke and executed >= O.poke: s.poke(E)
+        if B and executed >= (O.bpf_swap if s.bpf is B[0] else O.bpf_poke): s.load(E)
         if O.pip: E.flush(); E.b += E.pip()
         while True:
-            if ip not in s.k: s.k[ip] = classify(ip, s.code[ip - s.base:ip - s.base + 16])
+            base, code = next(((b, c) for b, c in (s.bpf.parts if s.bpf else []) if 0 <= ip - b < len(c)), (s.base, s.code))
+            if ip not in s.k: s.k[ip] = classify(ip, code[ip - base:ip - base + 16])
             k, n, t = s.k[ip]; steps += 1; count(E)
             if len(E.b) - E.since > O.psb: E.now -= 1; E.psb(ip); E.now += 1
-            if not 0 <= ip - s.base < len(s.code): raise SystemExit('the kernel went astray at %x' % ip)
+            if not 0 <= ip - base < len(code): raise SystemExit('the kernel went astray at %x' % ip)
             if until is not None and steps > until: return ip
             if k in (PLAIN, REP): ip += n; continue
             if k == FARRET: return ip
@@ -303,23 +310,49 @@ class Kernel:
                 s.turn += 1; taken = s.turn % 3 == 0; E.branch(taken)
                 if not taken: ip += n; continue
             elif k == CALL: stack.append(ip + n); E.call(ip + n)
-            elif k == ICALL: stack.append(ip + n); E.call(ip + n); t = s.sym['work']; E.tip(t)
+            elif k == ICALL: s.calls += 1; stack.append(ip + n); E.call(ip + n); t = s.bpf.sym['main'] if s.bpf and s.calls % 2 else s.sym['work']; E.tip(t)
             elif k == IJUMP: t = s.sym['work']; E.tip(t)
             elif k == RET: t = stack.pop(); E.ret(t)
             say(ip, t, NAMES[k]); ip = t
+    def load(s, E):
+        """the next BPF program, or a change of the last one"""
+        E.flush(); E.now += 1; E.time(); E.now += 1; t = E.now - 1
+        if s.bpf is B[-1]:
+            O.bpf_poke = 1 << 60; at = s.bpf.sym['main']; p = next(i for i, part in enumerate(s.bpf.parts) if part[0] == at); old = s.bpf.parts[p][1]
+            new = b'\xe8' + (s.sym['work'] - at - 5).to_bytes(4, 'little', signed=True); s.bpf.parts[p] = at, new + old[5:]; s.k.pop(at, None)
+            records.append((t, rec(20, 1, struct.pack('<QHH', at, 5, 5) + old[:5] + new + bytes(2) + trailer(P[0].pid, t)))); return
+        s.say(t, 1); s.bpf = B[-1]; s.k = {ip: k for ip, k in s.k.items() if ip < s.bpf.base}; s.say(t, 0)
+    def say(s, t, gone):
+        """the records of a BPF program that is loaded or gone"""
+        for name_, at, code, tag in s.bpf.functions(): records.append((t, rec(17, 0, struct.pack('<QIHH', at, len(code), 1, gone) + name(b'bpf_prog_%s_%s' % (tag.hex().encode(), name_)) + trailer(P[0].pid, t))))
+        records.append((t, rec(18, 0, struct.pack('<HHI', 1 + gone, 0, s.bpf.number) + s.bpf.tag + trailer(P[0].pid, t))))
+    def functions(s):
+        """of a BPF program: names, addresses, code, tags"""
+        return [(n.encode(), a, next(c for b, c in s.original if b == a), zlib.crc32(n.encode() + s.tag).to_bytes(4, 'big') * 2) for n, a in sorted(s.sym.items(), key=lambda x: x[1]) if n in ('main', 'sub')]
+    def info(s):
+        """the entry of BPF_PROG_INFO: the machine code, addresses, sizes, tags"""
+        f = s.functions(); code = b''.join(c for _, _, c, _ in f); d = code + bytes(-len(code) % 8); a = len(d); d += b''.join(struct.pack('<Q', at) for _, at, _, _ in f)
+        z = len(d); d += b''.join(struct.pack('<I', len(c)) for _, _, c, _ in f); d += bytes(-len(d) % 8); g = len(d); d += b''.join(tag for _, _, _, tag in f); i = bytearray(192)
+        struct.pack_into('<II8sIIQ', i, 0, 1, s.number, s.tag, len(code), 0, 0); i[64:68] = b'main'; struct.pack_into('<IIQQ', i, 104, len(f), len(f), a, z); struct.pack_into('<IQ', i, 180, len(f), g)
+        return struct.pack('<IIQ', len(i), len(d), 1 << 0 | 1 << 3 | 1 << 4 | 1 << 8) + bytes(i) + d
     def poke(s, E):
         O.poke = 0; at = s.sym['work'] + 2; o = at - s.base; old = s.code[o:o + 2]; new = b'\xeb' + old[1:]
         assert old[0] == 0x75, 'no jnz'
         s.code = s.code[:o] + new + s.code[o + 2:]; s.k.pop(at, None); E.flush(); E.now += 1; E.time(); E.now += 1
         records.append((E.now - 1, rec(20, 1, struct.pack('<QHH', at, 2, 2) + old + new + trailer(P[0].pid, E.now - 1))))
 K = Kernel(O.kernel) if O.kernel else None; GK = Kernel(O.guest_kernel) if O.guest_kernel else None
+B = [Kernel(path) for path in O.bpf.split(',') if path]
+for n, b in enumerate(B): b.number = 7 + n; b.tag = bytes([0xb0 + n] * 8); b.original = list(b.parts)
 class Process:
     def __init__(s, path, pid, guest=False):
         s.pid = pid; s.ev = list(events(path)); s.guest = guest
         if guest and not GK:
             parts = [[]]; [parts.append([]) if e[0] in ('sys', 'sig') else parts[-1].append(e) for e in s.ev]; best = max(parts, key=len)
             s.ev = [e for part in parts for e in part if part is best or e[0] != 'ip']
-        s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
+        s.memory = []; s.loads = []; s.at = 0; s.round = 0; s.kinds = {}; s.prev = None; s.off = 'start'; s.mapped = P[0].mapped if O.one_process and P else set(); s.ready = T0; s.e = Encoder(); s.handler = None; s.mode = None; s.traced = []
+    def jitted(s, at, code):
+        for start, end, _, known, _ in s.memory:
+            if start <= at < end: known.extend(bytes(max(at - start + len(code) - len(known), 0))); known[at - start:at - start + len(code)] = code
 class Cpu:
     def __init__(s, n): s.n = n; s.now = T0; s.e = Encoder()
 P = []; [P.append(Process(p, 1000 + i)) for i, p in enumerate(O.steps)]; G = [Process(p, 500 + i, True) for i, p in enumerate(O.guest_steps.split(',')) if p]; C = [Cpu(i) for i in range(O.cpus)]
@@ -333,9 +366,11 @@ def mode_of(text):
     """a 32-bit process has nothing above 4 GB"""
     return CS_MODE_64 if any(int(l.split('-')[0], 16) >> 32 for l in text.splitlines() if 'vsyscall' not in l) else CS_MODE_32
 def maps(p, c, text, t):
+    p.memory = []
     for l in text.splitlines():
         f = l.split(None, 5)
         if len(f) < 5 or 'x' not in f[1]: continue
+        if len(f) == 5: p.memory.append([int(x, 16) for x in f[0].split('-')] + [t, bytearray(), p.pid]); p.loads.append(p.memory[-1])
         a, b = (int(x, 16) for x in f[0].split('-')); path = f[5] if len(f) > 5 else '//anon'; key = a, b, path
         if key in p.mapped or path == '[vsyscall]': continue
         p.mapped.add(key); p.traced += [(o + a - int(f[2], 16), n) for o, n, file in FILTERS if file == path]; ma, mi = (int(x, 16) for x in f[3].split(':'))
@@ -402,7 +437,7 @@ def turn(p, c, budget):
                 if p.round >= O.repeat: return False
                 p.at = 0; p.off = 'start'; continue
             e = ev[p.at]; p.at += 1
-            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2], p.mode)
+            if e[0] == 'code': p.kinds[e[1]] = classify(e[1], e[2], p.mode); p.jitted(e[1], e[2])
             elif e[0] == 'maps': p.mode = p.mode or mode_of(e[1]); maps(p, c, e[1], T0 - 60 if p.prev is None and not p.kinds else E.now) if p.round == 0 else None
             elif e[0] == 'sys': pass
             elif e[0] == 'sig':
@@ -482,7 +517,9 @@ for p in P:
     t = T0 - 100; pid, tid = both(p.pid)
     if pid != tid: records.append((t, rec(7, 0, struct.pack('<IIIIQ', pid, pid, tid, pid, t) + trailer(pid, t))))
     records.append((t, rec(3, 1 << 13, struct.pack('<II', pid, tid) + name(b'prog%d' % p.pid) + trailer(p.pid, t))))
+    if O.jit: records.append((t, rec(10, 2, struct.pack('<IIQQQIIQQII', pid, tid, 0x100000, 4096, 0, 0, 0, 0, 0, 5, 2) + name(b'/tmp/jit-%d.dump' % pid) + trailer(p.pid, t))))
 for p in G: records.append((T0 - 100, rec(3, 1 << 13 | 5, struct.pack('<II', p.pid, p.pid) + name(b'guest%d' % p.pid) + trailer(p.pid, T0 - 100, 0, 600))))
+if B: K.bpf = B[0]; K.say(0, 0)
 if len(P) == 1: C[0].now -= 50; switch(P[0], C[0], False); C[0].now += 50; turn(P[0], C[0], 1 << 62)
 else:
     alive = list(P)
@@ -496,6 +533,10 @@ for e in E: e.flush()
 if O.aux_sample: truth.truncate(sampled_truth[0]); truth.seek(sampled_truth[0]); executed = sampled_truth[1]
 executed -= E[0].begins[2]; truth.write('instructions %d\n' % executed)
 if O.skip: truth.seek(E[0].begins[1]); rest = truth.read(); truth.seek(0); truth.write(rest); truth.truncate()
+if O.jit:
+    # The header: its times are ticks of the counter. Then JIT_CODE_LOAD: pid, tid, address twice, size, number, name, code.
+    load = lambda n, start, t, code, pid: struct.pack('<IIQIIQQQQ', 0, 64 + len(code), t, pid, pid, start, start, len(code), n) + b'jitted%d\0' % n + code
+    with open(O.jit, 'wb') as f: f.write(struct.pack('<4s5IQQ', b'DTiJ', 1, 40, 62, 0, P[0].pid, T0 - 90, 1) + b''.join(load(n, start, t, bytes(code), pid) for n, (start, _, t, code, pid) in enumerate(l for p in P for l in p.loads if l[3])))
 truth.close(); now = max(c.now for c in C); bufs = []
 span = (now - T0 + 200 + (1 << 17)) >> 17 << 17  # a multiple of 2^17 ticks: MTC and TMA stay as they are
 for k in range(1, O.copies):
@@ -567,6 +608,7 @@ desc = struct.pack('<II', len(attrs), 128)
 for a, i, nm in zip(attrs, ids, ['intel_pt//' + ('' if K else 'u'), 'dummy:' + ('HG' if K else 'u')] + ['sched:sched_switch'] * O.sched_switch + ['cycles' + ('' if K else ':u')] * bool(O.sample) + ['cycles:pppu', 'instructions:pppu'] * bool(O.pebs) + ['dummy:G'] * bool(G)): desc += a + struct.pack('<I', len(i)) + text(nm) + b''.join(struct.pack('<Q', x) for x in i)
 feats = {3: text('host'), 4: text('6.6'), 5: text('6.6'), 6: text('x86_64'), 7: struct.pack('<II', O.cpus, O.cpus), 9: text('GenuineIntel,' + O.cpu), 12: desc, 18: struct.pack('<Q', len(index)) + b''.join(struct.pack('<QQ', *x) for x in index)}
 if O.sched_switch: feats[1] = tracing_data()
+if B: feats[25] = struct.pack('<I', len(B)) + b''.join(b.info() for b in B)
 if G: feats[2] = b''.join(build_id_entry(misc, build_id(file), own) for misc, file, own in sorted({(5, f, f) for p in G for _, _, f in p.mapped if f.startswith('/')}) + [(4, O.guest_kernel, '[kernel.kallsyms]')] * bool(GK))
 end = start + len(data); table = body = b''; q = end + 16 * len(feats)
 for k in sorted(feats): table += struct.pack('<QQ', q, len(feats[k])); body += feats[k]; q += len(feats[k])
