@@ -12,7 +12,7 @@ use perfx_format::record::aux::{Aux, Auxtrace};
 use perfx_format::record::builder::build;
 use perfx_format::record::time::replace_times;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Feature, Record, RecordType};
+use perfx_format::{Feature, Record, RecordType, hex};
 
 use crate::args;
 use crate::intel_pt::rewrite;
@@ -481,6 +481,43 @@ fn export_autofdo_writes_the_text_of_simpleperf_inject() {
             let run = perfx([&options[..], &files].concat());
             assert_eq!(run.done().unwrap().text(), expected, "{name} -@{threads}");
         }
+    }
+}
+
+/// Linkers write build-ids of 8 or 16 bytes, too. simpleperf records 20 bytes, the last of which are then 0.
+#[test]
+fn a_short_build_id_in_a_recording_of_simpleperf_is_that_of_the_file() {
+    let (folder, dir) = (root().join("tests/data/trace"), temp());
+    let program = dir.path().join(&PLACE[1..]).join("android64");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let (input, profiles) = (dir.path().join("in.data"), dir.path().join("profiles"));
+    let expected = fs::read_to_string(folder.join("etm-android.simpleperf")).unwrap();
+    for size in [8, 16] {
+        let mut old = [0; 20];
+        (old[0], old[1], old[2], old[3], old[19]) = (0x5a, 0x11, 0xe6, 0x40, 1);
+        let new: Vec<u8> = (1..=20).map(|byte| if byte <= size { byte } else { 0 }).collect();
+        for (from, to) in [(folder.join(ANDROID), &program), (folder.join("etm-android.data"), &input)] {
+            let mut bytes = fs::read(from).unwrap();
+            for at in 0..bytes.len() - old.len() {
+                if bytes[at..].starts_with(&old) {
+                    bytes[at..at + old.len()].copy_from_slice(&new);
+                    // In the program, the size of the note is before its name.
+                    if bytes[..at].ends_with(b"GNU\0") {
+                        bytes[at - 12] = size;
+                    }
+                }
+            }
+            fs::write(to, bytes).unwrap();
+        }
+        let id = format!("{}{}", hex(&new[..usize::from(size)]), "00".repeat(20 - usize::from(size)));
+        let expected = expected.replace(&hex(&old), &id);
+        let export = args!["export", "autofdo", "--root", dir.path(), &input];
+        let text = perfx([&export[..], &args!["--binary", &program]].concat()).done().unwrap().text();
+        assert_eq!(text, expected, "{size}");
+        perfx([&export[..], &args!["--dir", &profiles]].concat()).done().unwrap();
+        let profile = fs::read_dir(&profiles).unwrap().next().unwrap().unwrap().path();
+        assert_eq!(fs::read_to_string(profile).unwrap(), expected, "{size}");
+        fs::remove_dir_all(&profiles).unwrap();
     }
 }
 

@@ -380,4 +380,18 @@ mod tests {
         let asleep = [&start[..], &[cyc(1), 0x59, 1, cyc(10), 0x59, 2]].concat();
         assert_eq!(times(&config, &asleep), [1000, 1001, 1160, 1175, 1320]);
     }
+
+    /// Erratum SKL168.
+    #[test]
+    fn a_cycle_packet_lost_before_a_psb_does_not_change_the_length_of_a_cycle() {
+        let config = Config { mtc_period: 4, tsc_per_ctc: Some((10, 1)), tsc_ratio: 30, ..Config::default() };
+        let start = [&tsc(1000)[..], &[2, 3, 20, 0, 2, 0x73, 0, 0, 0, 0, 0]].concat();
+        let cyc = |count: u8| count << 3 | 3;
+        // 20 cycles are missing before the second time, which is 205 ticks after the first.
+        let psb = [&[2, 0x82].repeat(8)[..], &tsc(1205), &[2, 0x73, 20, 0, 0, 5, 0, 2, 0x23]].concat();
+        let before = [cyc(1), 0x59, 1, cyc(10)];
+        let after = [cyc(10), cyc(31), cyc(31), 0x59, 2, cyc(2)];
+        let bytes = [&start[..], &before, &psb, &after].concat();
+        assert_eq!(times(&config, &bytes), [1000, 1001, 1160, 1175, 1205, 1205, 1236, 1283, 1320, 1323]);
+    }
 }

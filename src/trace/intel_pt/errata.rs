@@ -4,7 +4,8 @@
 //! errata in that list can be seen in the trace of any processor: BDM70 and APL12 (a FUP packet while tracing
 //! is off), SKL014 (TIP.PGD without an address at a direct branch out of the address filters), APL11 (TIP.PGD
 //! after OVF), SKD010 (OVF without a FUP). SKL168 (a CYC packet before a PSB is missing) needs no workaround:
-//! the PSB+ has the time.
+//! the PSB+ has the time, and the length of a cycle is never measured across one. Up to the next MTC packet,
+//! times are early by the missing cycles, but not before that of the PSB+.
 
 /// The errata of a processor. By default it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
