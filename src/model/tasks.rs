@@ -418,7 +418,6 @@ impl Tasks {
     }
 }
 
-/// Builds the lives of all processes from sorted births and deaths.
 fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     let mut lives = Vec::with_capacity(births.len());
     let mut leaders: Vec<u32> = Vec::new();

@@ -24,7 +24,6 @@ use crate::share::{Sharing, WORTH_SHARING};
 use crate::sink::Sink;
 use crate::text::counted;
 
-/// Size of a page, bytes.
 const PAGE: usize = perfx_format::PAGE as usize;
 
 const MOVED_AT_ONCE: u64 = 1 << 20;

@@ -92,7 +92,6 @@ impl Names {
     }
 }
 
-/// The string at an offset of a string table.
 pub(crate) fn text_at(table: &[u8], at: u32) -> &[u8] {
     let rest = table.get(at as usize..).unwrap_or_default();
     rest.split(|&byte| byte == 0).next().unwrap_or_default()

@@ -59,7 +59,6 @@ const fn bits(numbers: &[Number]) -> u64 {
     bits
 }
 
-/// x86-64.
 pub(crate) static X86_64: Architecture = Architecture {
     arch: Arch::X86_64,
     recorded: &X86_64_DWARF,
@@ -101,7 +100,6 @@ pub(crate) static I386: Architecture = Architecture {
     interrupted: &[],
 };
 
-/// 64-bit Arm.
 pub(crate) static AARCH64: Architecture = Architecture {
     arch: Arch::Aarch64,
     recorded: &ARM64_DWARF,
@@ -130,7 +128,6 @@ pub(crate) static AARCH64: Architecture = Architecture {
     )],
 };
 
-/// 32-bit Arm.
 pub(crate) static ARM: Architecture = Architecture {
     arch: Arch::Arm,
     recorded: &ARM_DWARF,
@@ -151,7 +148,6 @@ pub(crate) static ARM: Architecture = Architecture {
     interrupted: &[],
 };
 
-/// 64-bit RISC-V.
 pub(crate) static RISCV64: Architecture = Architecture {
     arch: Arch::Riscv64,
     recorded: &RISCV_DWARF,
@@ -179,7 +175,6 @@ pub(crate) static RISCV64: Architecture = Architecture {
     )],
 };
 
-/// 64-bit PowerPC.
 pub(crate) static PPC64: Architecture = Architecture {
     arch: Arch::Ppc64,
     recorded: &PPC64_DWARF,
@@ -199,7 +194,6 @@ pub(crate) static PPC64: Architecture = Architecture {
     interrupted: &[],
 };
 
-/// 64-bit s390.
 pub(crate) static S390X: Architecture = Architecture {
     arch: Arch::S390x,
     recorded: &S390X_DWARF,
