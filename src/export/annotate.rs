@@ -295,7 +295,7 @@ impl<'s> Kernel<'s> {
     /// The source lines of the kernel's file, and the wrapping difference of recorded and file addresses.
     fn lines<'f>(&self, files: &'f DwarfFiles) -> Option<(Inlined<'f>, u64)> {
         let file = self.file.as_ref().filter(|file| file.has_dwarf)?;
-        let places = DwarfPlaces { file: file.path.clone(), common: None };
+        let places = DwarfPlaces::of(file.path.clone());
         Some((Inlined::open(files, &places)?, file.shift))
     }
 

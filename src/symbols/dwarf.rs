@@ -7,10 +7,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use addr2line::gimli::{
@@ -80,14 +78,13 @@ impl DwarfFiles {
         Some(dwarf)
     }
 
-    /// The units of a program in one file beside it (`.dwp`).
+    /// The units of a program that were moved to one file (`.dwp`).
     pub(crate) fn open_package<'a>(
         &'a self,
-        program: &Path,
+        path: &Path,
         meter: &'a Meter,
     ) -> Option<DwarfPackage<Metered<'a>>> {
-        let name = [program.file_name()?.as_bytes(), b".dwp"].concat();
-        let file = self.file(&program.with_file_name(OsStr::from_bytes(&name)))?;
+        let file = self.file(path)?;
         let section = |id: SectionId| Ok::<_, Error>(self.section(&file, id.dwo_name(), meter));
         DwarfPackage::load(section, meter.nothing()).ok()
     }

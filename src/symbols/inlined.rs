@@ -1,10 +1,10 @@
 //! Finds the inlined calls at an address, with their source lines, in the DWARF of a file.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use addr2line::gimli::{DwarfPackage, Error, Reader as _, Result};
@@ -19,6 +19,22 @@ pub struct DwarfPlaces {
     pub file: PathBuf,
     /// The DWARF that it shares with other files (dwz(1)).
     pub common: Option<PathBuf>,
+    /// Files that may be its package of split units (`.dwp`).
+    pub packages: Vec<PathBuf>,
+    /// Folders that may have single split units (`.dwo`), by their names.
+    pub folders: Vec<PathBuf>,
+    /// Folders that replace `/`, in which split units are where the compiler put them.
+    pub roots: Vec<PathBuf>,
+}
+
+impl DwarfPlaces {
+    /// Only the file at this path, and what is beside it or where the compiler put it on this machine.
+    pub fn of(file: PathBuf) -> DwarfPlaces {
+        let name = [file.file_name().unwrap_or_default().as_bytes(), b".dwp"].concat();
+        let packages = vec![file.with_file_name(OsStr::from_bytes(&name))];
+        let folders = file.parent().map(Path::to_owned).into_iter().collect();
+        DwarfPlaces { file, common: None, packages, folders, roots: vec![PathBuf::from("/")] }
+    }
 }
 
 /// The DWARF of a file.
@@ -27,7 +43,10 @@ pub struct Inlined<'a> {
     meter: &'a Meter,
     /// `None` if reading stopped before anything was known.
     context: Option<Context<Metered<'a>>>,
-    package: Option<DwarfPackage<Metered<'a>>>,
+    packages: Vec<DwarfPackage<Metered<'a>>>,
+    /// The places of single split units.
+    folders: Vec<PathBuf>,
+    roots: Vec<PathBuf>,
     /// Files of single split units, by path.
     split: RefCell<HashMap<PathBuf, Option<Arc<Dwarf<'a>>>>>,
 }
@@ -45,8 +64,9 @@ pub struct Call {
 
 impl<'a> Inlined<'a> {
     /// Opens the DWARF of a file, if it has any. A unit is read when one of its addresses is looked up. Split
-    /// DWARF is found beside the file (`.dwp`) or where the compiler put it (`.dwo`).
-    pub fn open(files: &'a DwarfFiles, DwarfPlaces { file, common }: &DwarfPlaces) -> Option<Inlined<'a>> {
+    /// DWARF is found in packages (`.dwp`) or where the compiler put it (`.dwo`).
+    pub fn open(files: &'a DwarfFiles, places: &DwarfPlaces) -> Option<Inlined<'a>> {
+        let DwarfPlaces { file, common, packages, folders, roots } = places;
         let meter = files.meter();
         meter.begin();
         let context = || {
@@ -58,8 +78,11 @@ impl<'a> Inlined<'a> {
         };
         let context = context();
         (context.is_some() || meter.stopped().is_some()).then_some(())?;
-        let package = files.open_package(file, meter);
-        Some(Inlined { files, meter, context, package, split: RefCell::default() })
+        let packages: BTreeSet<&PathBuf> = packages.iter().collect();
+        let packages =
+            packages.into_iter().filter_map(|package| files.open_package(package, meter)).collect();
+        let (folders, roots) = (folders.clone(), roots.clone());
+        Some(Inlined { files, meter, context, packages, folders, roots, split: RefCell::default() })
     }
 
     /// The functions at a virtual address of the file, innermost first. The last one is the function of the
@@ -117,24 +140,30 @@ impl<'a> Inlined<'a> {
 
     #[expect(clippy::arc_with_non_send_sync, reason = "addr2line takes it in an Arc")]
     fn split(&self, unit: &SplitDwarfLoad<Metered<'a>>) -> Result<Option<Arc<Dwarf<'a>>>> {
-        if let Some(package) = &self.package
-            && let Some(dwarf) = package.find_cu(unit.dwo_id, &unit.parent)?
-        {
-            check_abbreviations(&dwarf)?;
-            return Ok(Some(Arc::new(dwarf)));
+        for package in &self.packages {
+            if let Ok(Some(dwarf)) = package.find_cu(unit.dwo_id, &unit.parent) {
+                check_abbreviations(&dwarf)?;
+                return Ok(Some(Arc::new(dwarf)));
+            }
         }
         let Some(name) = &unit.path else { return Ok(None) };
         let mut path = PathBuf::new();
         for part in unit.comp_dir.iter().chain([name]) {
             path.push(OsStr::from_bytes(&part.to_slice()?));
         }
+        let in_roots = self.roots.iter().filter_map(|root| build_id::resolve(root, &path).ok());
+        let name = path.file_name().unwrap_or_default();
+        let places = in_roots.chain(self.folders.iter().map(|folder| folder.join(name)));
         let mut split = self.split.borrow_mut();
-        let dwarf = split.entry(path).or_insert_with_key(|path| {
-            let mut dwarf = self.files.open_split(path, self.meter)?;
-            dwarf.make_dwo(&unit.parent);
-            Some(Arc::new(dwarf))
+        let mut units = places.filter_map(|place| {
+            let dwarf = split.entry(place).or_insert_with_key(|place| {
+                let mut dwarf = self.files.open_split(place, self.meter)?;
+                dwarf.make_dwo(&unit.parent);
+                Some(Arc::new(dwarf))
+            });
+            dwarf.clone()
         });
-        Ok(dwarf.clone().filter(|dwarf| {
+        Ok(units.find(|dwarf| {
             let id = || dwarf.unit(dwarf.units().next().ok()??).ok()?.dwo_id;
             id() == Some(unit.dwo_id)
         }))
@@ -162,7 +191,7 @@ mod tests {
                 file.read_to_end(&mut bytes).ok()?;
                 Some(Box::new(bytes) as Mapped)
             });
-            let inlined = Inlined::open(&files, &DwarfPlaces { file, common: None }).unwrap();
+            let inlined = Inlined::open(&files, &DwarfPlaces::of(file)).unwrap();
             let calls = addresses.iter().map(|at| inlined.at(BASE + at).len()).collect();
             (inlined.stopped(), calls, inlined.meter.reads())
         };

@@ -108,17 +108,13 @@ impl KernelFile {
     }
 }
 
-/// `/usr/lib/debug` of this machine or of a root.
+/// `/` of this machine or a root, which has debug files.
 #[derive(Clone, Debug)]
 struct DebugFolder {
     root: PathBuf,
 }
 
 impl DebugFolder {
-    fn file(&self, below: &Path) -> Option<PathBuf> {
-        self.anywhere(&Path::new("usr/lib/debug").join(below))
-    }
-
     /// A file of the machine that the folder belongs to.
     fn anywhere(&self, below: &Path) -> Option<PathBuf> {
         build_id::resolve(&self.root, below).ok()
@@ -416,9 +412,35 @@ impl Sources {
     ) -> (Option<(PathBuf, ElfFile)>, Option<DwarfPlaces>) {
         let lacks = !elf.has_symtab || !elf.has_dwarf;
         let debug = lacks.then(|| self.debug_file(elf, place, recorded)).flatten();
-        let in_debug = || debug.as_ref().and_then(|(place, debug)| self.dwarf(debug, place));
-        let dwarf = self.dwarf(elf, place).or_else(in_debug);
+        let in_debug = || debug.as_ref().and_then(|(place, debug)| self.dwarf(debug, place, recorded));
+        let mut dwarf = self.dwarf(elf, place, recorded).or_else(in_debug);
+        if let Some(dwarf) = &mut dwarf {
+            // `prog.dwp` or `prog.debug.dwp`, beside the file or where that was recorded.
+            let own = build_id::without_deleted(recorded).file_name();
+            let link = elf.debug_link.as_ref().map(|(name, _)| OsStr::from_bytes(name));
+            for name in own.into_iter().chain(link) {
+                let name = [name.as_bytes(), b".dwp"].concat();
+                let name = Path::new(OsStr::from_bytes(&name));
+                dwarf.packages.push(place.with_file_name(name));
+                dwarf.packages.extend(self.beside(recorded, elf.build_id, name));
+            }
+            dwarf.folders.extend(place.parent().map(Path::to_owned));
+            dwarf.folders.extend(self.beside(recorded, elf.build_id, Path::new("")));
+            dwarf.roots = self.debug.iter().map(|folder| folder.root.clone()).collect();
+        }
         (debug, dwarf)
+    }
+
+    /// The existing files of this name, which may have several components, beside a recorded file and beside its
+    /// debug file. The file itself may be in a cache.
+    fn beside(&self, recorded: &Path, id: Option<BuildId>, name: &Path) -> Vec<PathBuf> {
+        let folder = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
+        let by_path =
+            folder.into_iter().flat_map(|folder| [folder.to_owned(), Path::new(DEBUG).join(folder)]);
+        let ids = id.into_iter().flat_map(|id| id.spellings().collect::<Vec<_>>());
+        let by_id = ids.map(|hex| Path::new(DEBUG).join(".build-id").join(&hex[..2]));
+        let places = by_path.chain(by_id).map(|folder| folder.join(name));
+        places.flat_map(|place| self.debug.iter().filter_map(move |root| root.anywhere(&place))).collect()
     }
 
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
@@ -572,21 +594,21 @@ impl Sources {
     }
 
     /// The DWARF of a file at this path. Its common file must exist, too.
-    fn dwarf(&self, elf: &ElfFile, place: &Path) -> Option<DwarfPlaces> {
-        let file = elf.has_dwarf.then(|| place.to_owned())?;
-        let Some((link, id)) = &elf.alt_link else { return Some(DwarfPlaces { file, common: None }) };
+    fn dwarf(&self, elf: &ElfFile, place: &Path, recorded: &Path) -> Option<DwarfPlaces> {
+        let mut dwarf = elf.has_dwarf.then(|| DwarfPlaces::of(place.to_owned()))?;
+        let Some((link, id)) = &elf.alt_link else { return Some(dwarf) };
         let link = Path::new(OsStr::from_bytes(link));
         let mut files = match link.strip_prefix("/") {
             Ok(below) => self.debug.iter().filter_map(|folder| folder.anywhere(below)).collect(),
-            Err(_) => vec![place.parent()?.join(link)],
+            Err(_) => [vec![place.parent()?.join(link)], self.beside(recorded, elf.build_id, link)].concat(),
         };
         files.extend(self.debug_files(*id));
         let served = std::iter::once_with(|| self.served(Some(*id), Artifact::DebugInfo)).flatten();
         let is_common = |file: &PathBuf| {
             ElfFile::read(file).is_ok_and(|common| common.build_id == Some(*id) && common.has_dwarf)
         };
-        let common = files.into_iter().chain(served).find(is_common)?;
-        Some(DwarfPlaces { file, common: Some(common) })
+        dwarf.common = Some(files.into_iter().chain(served).find(is_common)?);
+        Some(dwarf)
     }
 
     /// The file with the symbols stripped from this one, by build-id, debug link, or debuginfod.
@@ -599,29 +621,18 @@ impl Sources {
         by_id
             .or_else(|| {
                 let (name, crc) = elf.debug_link.as_ref()?;
-                let name = OsStr::from_bytes(name);
+                let name = Path::new(OsStr::from_bytes(name));
+                let names = [name.to_owned(), Path::new(".debug").join(name)];
                 let folder = place.parent()?;
-                let mut files = vec![folder.join(name), folder.join(".debug").join(name)];
-                // The file itself may be in a cache.
-                let below = recorded.parent().and_then(|folder| folder.strip_prefix("/").ok());
-                let all =
-                    || below.into_iter().flat_map(|below| self.debug.iter().map(move |all| (below, all)));
-                files.extend(
-                    all()
-                        .flat_map(|(below, all)| {
-                            [below.join(name), below.join(".debug").join(name)]
-                                .map(|file| all.anywhere(&file))
-                        })
-                        .flatten(),
-                );
-                files.extend(all().filter_map(|(below, all)| all.file(&below.join(name))));
-                files.iter().find_map(|file| {
-                    let debug = ElfFile::read(file).ok()?;
+                let beside = names.iter().flat_map(|name| self.beside(recorded, None, name));
+                let mut files = names.iter().map(|name| folder.join(name)).chain(beside);
+                files.find_map(|file| {
+                    let debug = ElfFile::read(&file).ok()?;
                     let same = match (debug.build_id, elf.build_id) {
                         (Some(debug), Some(id)) => debug == id,
-                        _ => crc_of(file).ok()? == *crc,
+                        _ => crc_of(&file).ok()? == *crc,
                     };
-                    (same && debug.has_symtab).then(|| (file.clone(), debug))
+                    (same && debug.has_symtab).then_some((file, debug))
                 })
             })
             .or_else(|| {
@@ -737,8 +748,11 @@ impl Sources {
     }
 }
 
+/// The folder of debug files.
+const DEBUG: &str = "usr/lib/debug";
+
 /// The folders of `/` with links from build-ids to files, and a folder that is such a tree itself.
-const TREES: [&str; 3] = ["usr/lib", "usr/lib/debug", ""];
+const TREES: [&str; 3] = ["usr/lib", DEBUG, ""];
 
 /// Searches for a file with this build-id, if known, else for any of that name.
 fn look(finder: &Finder, object: &Object, id: Option<BuildId>) -> Answer {

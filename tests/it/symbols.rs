@@ -112,6 +112,16 @@ impl Workshop {
         path
     }
 
+    /// A build-id cache of perf with the program.
+    fn cache(&self) -> PathBuf {
+        let hex = self.id().to_string();
+        let cache = self.path("cache");
+        let entry = cache.join(".build-id").join(&hex[..2]).join(&hex[2..]);
+        fs::create_dir_all(&entry).unwrap();
+        fs::copy(self.path("program"), entry.join("elf")).unwrap();
+        cache
+    }
+
     /// The output of `export folded` with these options and this environment.
     fn folded(&self, options: &[&str], environment: &[(&str, &Path)]) -> Ran {
         self.folded_of(&self.recording(), options, environment)
@@ -144,12 +154,8 @@ fn name_at(image: &Image, offset: u64) -> Option<String> {
 #[test]
 fn a_program_that_was_run_from_a_memory_file_is_named_by_its_build_id() {
     let Some(shop) = Workshop::new() else { return };
-    let hex = shop.id().to_string();
-    let entry = shop.path("cache").join(".build-id").join(&hex[..2]).join(&hex[2..]);
-    fs::create_dir_all(&entry).unwrap();
-    fs::copy(shop.path("program"), entry.join("elf")).unwrap();
     let recording = shop.recording_of(b"/memfd:program (deleted)");
-    let ran = shop.folded_of(&recording, &["--buildid-dir", shop.path("cache").to_str().unwrap()], &[]);
+    let ran = shop.folded_of(&recording, &["--buildid-dir", shop.cache().to_str().unwrap()], &[]);
     assert!(ran.text().contains(";hidden;square "), "{}{}", ran.text(), ran.stderr);
 }
 
@@ -223,6 +229,43 @@ fn dwarf_that_dwz_moved_to_a_common_file_is_found() {
     // Another file of that name is not the right one.
     fs::copy(shop.path("program.debug"), shop.path("common.debug")).unwrap();
     assert_eq!(calls_at(&image(&shop.path("program")), hidden), None);
+}
+
+/// Regression: only the folder of the copy in the cache was searched.
+#[test]
+fn dwarf_beside_the_recorded_file_is_found_for_its_copy_in_a_cache() {
+    let Some(shop) = Workshop::new() else { return };
+    if !is_installed("dwz", "apt-get install dwz") || !is_installed("dwp", "apt-get install binutils") {
+        return;
+    }
+    let root = shop.path("root");
+    let nowhere = root.join("nowhere");
+    fs::create_dir_all(nowhere.join("rel")).unwrap();
+    let finds_inlined = || {
+        let (cache, root) = (shop.cache(), root.to_str().unwrap());
+        let ran = shop.folded(&["--foreign", "--buildid-dir", cache.to_str().unwrap(), "--root", root], &[]);
+        ran.text().contains(";hidden;square ")
+    };
+    // A common file of dwz with a path relative to the program.
+    fs::copy(shop.path("program"), shop.path("other")).unwrap();
+    shop.tool("dwz", &args!["-m", "common.debug", "-M", "rel/common.debug", "program", "other"]);
+    assert!(!finds_inlined());
+    fs::rename(shop.path("common.debug"), nowhere.join("rel/common.debug")).unwrap();
+    assert!(finds_inlined());
+    // A package of split units, and such a unit in the folder of the compiler.
+    let flags = args!["-O1", "-gdwarf-4", "-gsplit-dwarf", "-Wl,--build-id", "-o", "program", "program.c"];
+    shop.tool("gcc", &flags);
+    shop.tool("dwp", &args!["-e", "program", "-o", "program.dwp"]);
+    assert!(!finds_inlined());
+    fs::rename(shop.path("program.dwp"), nowhere.join("program.dwp")).unwrap();
+    assert!(finds_inlined());
+    fs::remove_file(nowhere.join("program.dwp")).unwrap();
+    let built = root.join(shop.path("").strip_prefix("/").unwrap());
+    fs::create_dir_all(&built).unwrap();
+    let unit = fs::read_dir(shop.path("")).unwrap().map(|entry| entry.unwrap().path());
+    let unit = unit.into_iter().find(|path| path.extension().is_some_and(|end| end == "dwo")).unwrap();
+    fs::rename(&unit, built.join(unit.file_name().unwrap())).unwrap();
+    assert!(finds_inlined());
 }
 
 /// DWARF of a function with 4,000 inlined calls that share a list of 4,000 ranges.
