@@ -28,7 +28,8 @@ use crate::term::units::{count, fitted};
 ///
 /// The rows of the other lists have the number of samples of this event, or of all selected ones, and the
 /// sum of their periods, as counted by perf report -n. The heaviest come first; events and mappings come in
-/// the order of the recording.
+/// the order of the recording. DSOs with samples show what names their functions: symbols and source lines,
+/// symbols, only exported symbols, or none; the report says why names are missing and what helps.
 ///
 /// Several recordings add up, except for processes, threads, namespaces and mappings, which are listed for
 /// one.
@@ -101,11 +102,13 @@ impl List {
         };
         self.rank.refuse_all()?;
         let filter = stacks.filter()?;
-        if self.select.searches() && !filter.chooses_functions() {
+        if self.select.searches() && what != list::What::Dsos && !filter.chooses_functions() {
             bail!(Usage(
-                "options that search for symbols are for functions and stacks, or go with --symbol".into()
+                "options that search for symbols are for functions, stacks and DSOs, or go with --symbol"
+                    .into()
             ));
         }
+        let ids = stacks.ids()?;
         let sources = self.inputs.sources()?;
         if sources.len() > 1 && !what.adds_up() {
             bail!(Usage(
@@ -119,7 +122,7 @@ impl List {
             recording.progress().expect(2 + filter.readings());
             let bar = self.read.verbosity.progress(&recording);
             let threads = self.read.threads.count(&recording);
-            let listing = list(&mut recording, what, &filter, &mut shown, threads, report)?;
+            let listing = list(&mut recording, what, &filter, &ids, &mut shown, threads, report)?;
             drop(bar);
             match &mut sum {
                 Some(sum) => sum.add(listing),
@@ -139,9 +142,10 @@ fn text(listing: &Listing) -> String {
             vec![shown(&row.name, None), count(row.samples), count(row.period.0)]
         }),
         Listing::Dsos { counted, rows } => {
-            lines(&["DSO", "mappings", "samples", &period(counted)], rows, |row| {
-                let name = shown(&row.name, row.guest);
-                vec![name, count(row.mappings), count(row.samples), count(row.period.0)]
+            lines(&["DSO", "mappings", "samples", &period(counted), "names"], rows, |row| {
+                let (name, names) =
+                    (shown(&row.name, row.guest), row.names.as_ref().map_or("", |names| names.by));
+                vec![name, count(row.mappings), count(row.samples), count(row.period.0), names.to_owned()]
             })
         }
         Listing::BuildIds { counted, rows } => {

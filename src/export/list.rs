@@ -18,7 +18,7 @@ use perfx_look::json::{Decimal, Hex, Text};
 use perfx_model::address_space::{Dso, Identity, KERNEL, Machine, Mapping, Space};
 use perfx_model::tasks::{TaskChanges, Tasks};
 use perfx_pipeline::{Level, Report, Result};
-use perfx_resolve::{EventFacts, Facts, dso_name};
+use perfx_resolve::{EventFacts, Explainer, Explanation, Facts, IdOptions, NamedBy, Search, dso_name};
 use perfx_samples::{Before, Counters, Late, SampleView, Visit, say_cut_off, visit};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -137,6 +137,36 @@ pub struct DsoRow {
     pub samples: u64,
     /// The sum of their periods
     pub period: Decimal<u64>,
+    /// What names its functions here; null without samples
+    pub names: Option<DsoNames>,
+}
+
+/// What names the functions of a DSO.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct DsoNames {
+    /// lines: all names, inlined calls and source lines; symbols: all names; exported: only those that the dynamic
+    /// linker needs; none
+    #[schemars(extend("enum" = ["lines", "symbols", "exported", "none"]))]
+    pub by: &'static str,
+    /// The file with the names, or `the recording`
+    pub from: Option<String>,
+    /// Why names are missing
+    pub why: Option<String>,
+    /// Options or a command that would help
+    pub help: Option<String>,
+}
+
+impl From<Explanation> for DsoNames {
+    fn from(Explanation { by, from, why, help }: Explanation) -> DsoNames {
+        let by = match by {
+            NamedBy::SymbolsAndLines => "lines",
+            NamedBy::Symbols => "symbols",
+            NamedBy::Exported => "exported",
+            NamedBy::Nothing => "none",
+        };
+        DsoNames { by, from, why, help }
+    }
 }
 
 /// A build-id.
@@ -386,7 +416,8 @@ struct Named {
 }
 
 /// Lists the names in a recording, with the samples that `filter` selects; of one event (`shown`), unless the
-/// filter selects events.
+/// filter selects events. The functions of DSOs are searched for in the places of `ids`, and reported if they
+/// have no names.
 ///
 /// # Errors
 ///
@@ -395,6 +426,7 @@ pub fn list(
     recording: &mut Recording,
     what: What,
     filter: &Arc<FilterOptions>,
+    ids: &IdOptions,
     shown: &mut ShownEvent,
     threads: usize,
     report: &mut Report,
@@ -440,9 +472,33 @@ pub fn list(
         let samples = perfx_pipeline::counted(missing, "sample is", "samples are");
         report.say(Level::Info, format!("{samples} in no row: without {}", what.missing()));
     }
-    let listing = named.rows(what, counted, &counts, &facts);
+    let (features, endian) = (&recording.features, recording.endian);
+    let search = Search { facts: &facts, features, endian, ids, inlined: false };
+    let listing = named.rows(what, counted, &counts, search);
+    if let Listing::Dsos { rows, .. } = &listing {
+        say_nameless(rows, report);
+    }
     say_cut_off(listing.periods(), u64::MAX, report);
     Ok(listing)
+}
+
+/// The share of the samples from which on missing names of a DSO are reported without -v, percent.
+const WORTH_SAYING: u128 = 1;
+
+/// Reports which DSOs with many samples have no names, and what helps.
+fn say_nameless(rows: &[DsoRow], report: &mut Report) {
+    let all: u128 = rows.iter().map(|row| u128::from(row.period.0)).sum();
+    for row in rows {
+        let Some((names, why)) = row.names.as_ref().and_then(|names| Some((names, names.why.as_ref()?)))
+        else {
+            continue;
+        };
+        let percent = u128::from(row.period.0) * 100 / all.max(1);
+        let help = names.help.as_ref().map_or_else(String::new, |help| format!("; what helps: {help}"));
+        let level = if percent >= WORTH_SAYING { Level::Info } else { Level::Detail };
+        let name = row.name.0.escape_ascii();
+        report.say(level, format!("{percent} % of the samples are in {name}: {why}{help}"));
+    }
 }
 
 impl Named {
@@ -478,7 +534,8 @@ impl Named {
         self.threads.entry(process).or_default().entry(tid).or_default();
     }
 
-    fn rows(mut self, what: What, counted: Counted, counts: &Counts<Key>, facts: &Facts) -> Listing {
+    fn rows(mut self, what: What, counted: Counted, counts: &Counts<Key>, search: Search<'_>) -> Listing {
+        let facts = search.facts;
         let of = |key: Key| counts.get(&key).copied().unwrap_or_default();
         let name = |space: Space, tid| Text(facts.tasks.name(space.machine, tid, OrderKey::END).into_owned());
         for (key, &weight) in counts {
@@ -495,6 +552,10 @@ impl Named {
                 Listing::Events { rows: (0..).zip(&facts.events).map(row).collect() }
             }
             What::Dsos => {
+                let numbers: HashMap<&Dso, u32> =
+                    facts.spaces.dsos().iter().zip(0..).map(|((dso, _), number)| (dso, number)).collect();
+                let explainer = Explainer::new(search);
+                let explain = |dso: &Dso| Some(explainer.explain(*numbers.get(dso)?).into());
                 let row = |(dso, (mappings, Weight { samples, period })): (Dso, (u64, Weight))| DsoRow {
                     name: Text(dso_name(&dso).to_vec()),
                     build_id: facts.ids.get(&dso).map(|id| id.to_string()),
@@ -502,6 +563,7 @@ impl Named {
                     mappings,
                     samples,
                     period: Decimal(period),
+                    names: (samples > 0).then(|| explain(&dso)).flatten(),
                 };
                 let mut rows: Vec<DsoRow> = self.by_dso(counts).into_iter().map(row).collect();
                 rows.sort_by(|a, b| a.name.0.cmp(&b.name.0));

@@ -57,18 +57,21 @@ trait Sum {
 }
 
 macro_rules! sum {
-    ($($row:ty: $($more:ident)?;)*) => {$(
+    ($($row:ty: $($more:ident $names:ident)?;)*) => {$(
         impl Sum for $row {
             fn add(&mut self, more: &Self) {
                 self.samples += more.samples;
                 self.period = Decimal(self.period.0.saturating_add(more.period.0));
-                $(self.$more += more.$more;)?
+                $(
+                    self.$more += more.$more;
+                    self.$names = self.$names.take().or_else(|| more.$names.clone());
+                )?
             }
         }
     )*};
 }
 
-sum! { EventRow: ; DsoRow: mappings; BuildIdRow: ; CgroupRow: ; }
+sum! { EventRow: ; DsoRow: mappings names; BuildIdRow: ; CgroupRow: ; }
 
 /// Adds up rows with the same key, in the order of their first.
 fn add_rows<R: Sum, K: Hash + Eq>(rows: &mut Vec<R>, later: Vec<R>, key: impl Fn(&R) -> K) {

@@ -392,9 +392,14 @@ impl Facts {
         Ok(survey.finish(&all, &recording.features, &recording.event_types, recording.endian))
     }
 
+    /// The processes that mapped code in memory without a file.
+    pub fn jit_processes(&self) -> impl Iterator<Item = u32> + Clone {
+        self.jit_processes.iter().copied()
+    }
+
     /// The process that mapped code in memory without a file, if only one did.
     pub fn only_jit_process(&self) -> Option<u32> {
-        self.jit_processes.first().copied().filter(|_| self.jit_processes.len() == 1)
+        self.jit_processes().next().filter(|_| self.jit_processes.len() == 1)
     }
 
     /// True if it is memory of a process without a file.

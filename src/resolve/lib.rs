@@ -4,6 +4,7 @@
 //! [`name_frames`] the functions of frames.
 
 mod dumps;
+mod explain;
 mod facts;
 mod frames;
 mod ids;
@@ -11,6 +12,7 @@ mod naming;
 mod stored;
 
 pub use dumps::{PerfMaps, Places, pid_in};
+pub use explain::{Explainer, Explanation, NamedBy};
 pub use facts::{EventFacts, Facts, FactsSurvey, kernel_reference};
 pub use frames::{ChainAddress, Frame, FrameCache, LastChain, frame_at, stack_of};
 pub use ids::{

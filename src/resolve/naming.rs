@@ -134,6 +134,14 @@ impl<'f> Images<'f> {
         image.or_else(|| module(&self.guest_sources))
     }
 
+    /// The reason why no file with its symbols can be used.
+    pub(crate) fn why_missing(&self, number: u32) -> Option<String> {
+        let (dso, object) = self.object(number)?;
+        let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
+        let why = || sources.why_missing(&object, self.facts.ids.get(dso));
+        Some(self.why_no_kernel(number).unwrap_or_else(why))
+    }
+
     /// The bytes of its file, not of its debug file, if found.
     pub fn code(&self, number: u32) -> Option<Content> {
         let (dso, object) = self.object(number)?;
@@ -424,14 +432,16 @@ impl NamedPlace<'_> {
 
     /// The virtual addresses of the symbol that covers an offset of a file, and the architecture.
     pub fn symbol(&self, at: u64) -> Option<(Range<u64>, Option<Arch>)> {
-        let Some(NameSource::Image(Image::File(elf, symbols, _), _)) = &self.source else { return None };
+        let Some(NameSource::Image(Image::File(elf, symbols, ..), _)) = &self.source else { return None };
         let symbol = symbols.find(elf.address_of(at)?)?;
         Some((symbol.start..symbol.end, elf.arch))
     }
 
     /// The recorded addresses of the symbol of a kernel or module that covers one.
     pub fn kernel_symbol(&self, at: u64) -> Option<Range<u64>> {
-        let Some(NameSource::Image(Image::Kernel { symbols, shift }, _)) = &self.source else { return None };
+        let Some(NameSource::Image(Image::Kernel { symbols, shift, .. }, _)) = &self.source else {
+            return None;
+        };
         let symbol = symbols.find(at.wrapping_add(*shift))?;
         Some(symbol.start.wrapping_sub(*shift)..symbol.end.wrapping_sub(*shift))
     }

@@ -57,7 +57,7 @@ impl<'f> StoredFiles<'f> {
             global: true,
             name: symbol.name.into(),
         });
-        Some(Image::Kernel { symbols: Symbols::new(symbols.collect()), shift })
+        Some(Image::Kernel { symbols: Symbols::new(symbols.collect()), shift, place: None })
     }
 
     /// The distance from the place of a frame to the address of its symbol; wraps.

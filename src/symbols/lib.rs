@@ -37,7 +37,9 @@ pub use crate::name::Name;
 pub use crate::plt::Stub;
 pub use crate::relocations::relocated_branches;
 pub use crate::shown::ShownNames;
-pub use crate::sources::{Content, FileIdentity, Image, KernelFile, Reference, Sources, SymbolFile};
+pub use crate::sources::{
+    Content, FileIdentity, Image, KernelFile, Reference, Sources, SymbolFile, SymbolTable,
+};
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
 /// A function, or another symbol that samples may hit.

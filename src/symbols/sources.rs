@@ -153,15 +153,26 @@ impl Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// The symbols of a file, looked up by file offset, and the files with its DWARF.
-    File(Box<ElfFile>, Symbols, Option<DwarfPlaces>),
+    /// The symbols of a file, looked up by file offset, the files with its DWARF, and the source of the symbols.
+    File(Box<ElfFile>, Symbols, Option<DwarfPlaces>, SymbolTable),
     /// Symbols of a kernel by address, or those of a recorded file by offset; `shift` is added first.
     Kernel {
         /// The table.
         symbols: Symbols,
         /// The distance, which wraps around.
         shift: u64,
+        /// The file with the symbols; `None` if it is the recording.
+        place: Option<PathBuf>,
     },
+}
+
+/// The source of a file's symbols.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SymbolTable {
+    /// The file itself, or its debug file.
+    pub place: PathBuf,
+    /// True if it has the names of all functions, not only of those that the dynamic linker needs.
+    pub is_full: bool,
 }
 
 /// One of the files with the symbols of an object.
@@ -188,8 +199,8 @@ impl Image {
     /// The symbol that covers an offset of a file or an address of a kernel.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
         match self {
-            Image::File(elf, symbols, _) => symbols.find(elf.address_of(at)?),
-            Image::Kernel { symbols, shift } => symbols.find(at.wrapping_add(*shift)),
+            Image::File(elf, symbols, ..) => symbols.find(elf.address_of(at)?),
+            Image::Kernel { symbols, shift, .. } => symbols.find(at.wrapping_add(*shift)),
         }
     }
 
@@ -197,7 +208,7 @@ impl Image {
     pub fn extent(&self, at: u64) -> Option<Range<u64>> {
         let address = self.address_of(at)?;
         let (symbols, piece) = match self {
-            Image::File(elf, symbols, _) => (symbols, elf.piece_of(at)),
+            Image::File(elf, symbols, ..) => (symbols, elf.piece_of(at)),
             Image::Kernel { symbols, .. } => (symbols, 0..u64::MAX),
         };
         let Range { start, end } = symbols.extent(address)?;
@@ -208,7 +219,7 @@ impl Image {
     /// The DWARF of a file, if found.
     pub fn inlined<'a>(&self, files: &'a DwarfFiles) -> Option<Inlined<'a>> {
         match self {
-            Image::File(_, _, dwarf) => Inlined::open(files, dwarf.as_ref()?),
+            Image::File(_, _, dwarf, _) => Inlined::open(files, dwarf.as_ref()?),
             Image::Kernel { .. } => None,
         }
     }
@@ -281,7 +292,8 @@ impl Sources {
                 file.or_else(|| {
                     let mut elf = ElfFile::from_bytes(&self.running_vdso(object, id)?).ok()?;
                     let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
-                    Some(Image::File(Box::new(elf), symbols, None))
+                    let table = SymbolTable { place: PathBuf::from("[vdso]"), is_full: true };
+                    Some(Image::File(Box::new(elf), symbols, None, table))
                 })
             }
             Object::Kernel => self.kernel(id, reference),
@@ -447,13 +459,18 @@ impl Sources {
         let (place, mut elf) = self.recorded(object, id)?;
         let (debug, dwarf) = self.debug(&elf, &place, path);
         let mut symbols = std::mem::take(&mut elf.symbols);
+        let mut table = SymbolTable { place, is_full: true };
         match debug {
             _ if elf.has_symtab => {}
-            Some((_, debug)) => symbols = debug.symbols,
-            None => symbols.extend(elf.take_mini_symbols()),
+            Some((place, debug)) => (symbols, table.place) = (debug.symbols, place),
+            None => {
+                let mini = elf.take_mini_symbols();
+                table.is_full = !mini.is_empty();
+                symbols.extend(mini);
+            }
         }
         let symbols = Symbols::new(symbols).with_stubs(std::mem::take(&mut elf.stubs));
-        Some(Image::File(Box::new(elf), symbols, dwarf))
+        Some(Image::File(Box::new(elf), symbols, dwarf, table))
     }
 
     /// The running kernel, if it may name code: it has the build-id, or is provably the recorded one.
@@ -501,6 +518,28 @@ impl Sources {
             None => tables,
         };
         Ok((tables, identity))
+    }
+
+    /// The most helpful reason why no file is the object: another one is at its path.
+    pub fn why_missing(&self, object: &Object, id: Option<BuildId>) -> String {
+        let tried =
+            self.searches.iter().flat_map(|PlaceSearch { finder, .. }| match look(finder, object, id) {
+                Answer::Missing { tried } => tried,
+                Answer::Found { .. } => Vec::new(),
+            });
+        let other = tried.into_iter().find_map(|(_, reason)| match reason {
+            Reason::OtherId { place, found, .. } => {
+                Some(format!("{} is another build, {found}", place.display()))
+            }
+            Reason::Replaced { place, .. } => Some(format!("{} was replaced", place.display())),
+            _ => None,
+        });
+        match id {
+            _ if let Some(other) = other => other,
+            Some(id) => format!("no file with build-id {id} was found"),
+            None if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
+            None => "the recording has no build-id of it".to_owned(),
+        }
     }
 
     fn reasons(&self, object: &Object, id: Option<BuildId>) -> String {
@@ -643,30 +682,31 @@ impl Sources {
     }
 
     fn kernel(&self, id: Option<BuildId>, reference: Option<&Reference>) -> Option<Image> {
-        let placed = |symbols: Symbols| placed(symbols, reference);
+        let placed = |(symbols, place): (Symbols, PathBuf)| placed(symbols, reference, place);
         if let Some(given) = &self.kernel {
-            return given.fits(id).then(|| given.symbols(None).ok()).flatten().and_then(placed);
+            let symbols = given.fits(id).then(|| given.symbols(None).ok()).flatten()?;
+            return placed((symbols, given.path().to_owned()));
         }
         reference?;
-        let cached = self.cached(id, &["kallsyms", ""]).into_iter();
-        let cached = cached.filter_map(|file| kallsyms::read(&file, None).ok());
+        let list = |file: PathBuf| Some((kallsyms::read(&file, None).ok()?, file));
+        let cached = self.cached(id, &["kallsyms", ""]).into_iter().filter_map(list);
         let found = std::iter::once_with(|| self.found(&Object::Kernel, id)).flatten();
-        let found = found.filter_map(|file| Some(Symbols::new(ElfFile::read(&file).ok()?.symbols)));
-        let roots = std::iter::once_with(|| self.in_roots(id)).flatten();
-        let roots = roots.filter_map(|file| kallsyms::read(&file, None).ok());
+        let found = found.filter_map(|file| Some((Symbols::new(ElfFile::read(&file).ok()?.symbols), file)));
+        let roots = std::iter::once_with(|| self.in_roots(id)).flatten().filter_map(list);
         let running = std::iter::once_with(|| self.listed(&Object::Kernel, id, None)).flatten();
+        let running = running.map(|symbols| (symbols, PathBuf::from(kallsyms::RUNNING)));
         cached.chain(found).chain(roots).chain(running).find_map(placed)
     }
 
     /// The symbols of a guest's kernel with this build-id.
     pub fn guest_kernel(&self, id: BuildId, reference: &Reference) -> Option<Image> {
         let cached = self.cached(Some(id), &["kallsyms", ""]).into_iter();
-        let cached = cached.filter_map(|file| kallsyms::read(&file, None).ok());
+        let cached = cached.filter_map(|file| Some((kallsyms::read(&file, None).ok()?, file)));
         let files = self.guest_kernel_files(id).filter_map(|file| {
             let elf = ElfFile::read(&file).ok().filter(|elf| elf.build_id == Some(id))?;
-            Some(Symbols::new(elf.symbols))
+            Some((Symbols::new(elf.symbols), file))
         });
-        cached.chain(files).find_map(|symbols| placed(symbols, Some(reference)))
+        cached.chain(files).find_map(|(symbols, place)| placed(symbols, Some(reference), place))
     }
 
     /// The reason why [`Sources::image`] has no symbols of the kernel.
@@ -710,7 +750,7 @@ impl Sources {
         let debug = || self.debug_file(&elf, &place, path).map(|(_, debug)| debug);
         let elf = if elf.has_symtab { elf } else { debug()? };
         let symbols = elf.is_relocatable.then(|| Symbols::new(elf.symbols))?;
-        Some(Image::Kernel { symbols, shift: start.wrapping_neg() })
+        Some(Image::Kernel { symbols, shift: start.wrapping_neg(), place: Some(place) })
     }
 
     /// Modules have other addresses after each boot, and only the running kernel lists all of them.
@@ -725,20 +765,22 @@ impl Sources {
         let name = Some(name.as_bytes());
         let is_of_boot = |kernel: &Symbols| kernel.address_of(&reference.name) == Some(reference.address);
         let symbols = match &self.kernel {
-            Some(given) => is_of_boot(&given.symbols(None).ok()?).then(|| given.symbols(name).ok())?,
+            Some(given) => is_of_boot(&given.symbols(None).ok()?)
+                .then(|| Some((given.symbols(name).ok()?, given.path().to_owned())))?,
             None => self
                 .listed(&Object::Kernel, reference.kernel, None)
                 .filter(is_of_boot)
-                .and_then(|_| self.listed(object, id, name)),
+                .and_then(|_| Some((self.listed(object, id, name)?, PathBuf::from(kallsyms::RUNNING)))),
         };
         let of_root = || {
             let lists = self.in_roots(reference.kernel).into_iter().filter(|_| self.kernel.is_none());
             let mut lists =
                 lists.filter(|list| kallsyms::read(list, None).is_ok_and(|kernel| is_of_boot(&kernel)));
-            kallsyms::read(&lists.next()?, name).ok()
+            let list = lists.next()?;
+            Some((kallsyms::read(&list, name).ok()?, list))
         };
-        let symbols = symbols.or_else(of_root).filter(|symbols| !symbols.is_empty())?;
-        Some(Image::Kernel { symbols, shift: 0 })
+        let (symbols, place) = symbols.or_else(of_root).filter(|(symbols, _)| !symbols.is_empty())?;
+        Some(Image::Kernel { symbols, shift: 0, place: Some(place) })
     }
 
     fn listed(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
@@ -786,9 +828,9 @@ fn crc_of(file: &Path) -> io::Result<u32> {
 }
 
 /// The symbols of a kernel, if they contain the reference symbol.
-fn placed(symbols: Symbols, reference: Option<&Reference>) -> Option<Image> {
+fn placed(symbols: Symbols, reference: Option<&Reference>, place: PathBuf) -> Option<Image> {
     let shift = reference.map_or(Some(0), |reference| reference.shift(&symbols))?;
-    (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift })
+    (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift, place: Some(place) })
 }
 
 /// The first of these files that is the kernel with this build-id, if known, with code; and the difference

@@ -349,8 +349,7 @@ fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains
         "export html", "export pprof", "export firefox", "export parquet", "export csv",
     ] {
         for input in [&input, &crafted] {
-            let options = if command == "list dsos" { Vec::new() } else { args!["--foreign"].to_vec() };
-            let words = command.split(' ').map(Into::into).chain(options).chain(args![input]);
+            let words = command.split(' ').map(Into::into).chain(args!["--foreign", input]);
             let out = folder.path().join(format!("{command} of {}", input.file_name().unwrap().display()));
             let output = match command {
                 "export csv" | "export parquet" => args!["--dir", out].to_vec(),

@@ -815,9 +815,9 @@ pub(crate) fn export(bytes: &[u8]) {
     let Some(recording) = reread() else { return };
     let options = ViewOptions { inlined: true, ..ViewOptions::default() };
     let _ = view((recording, None), &ids, &all, &options, 1, &mut report, &mut std::io::sink());
-    for what in [What::Events, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
+    for what in [What::Events, What::Dsos, What::BuildIds, What::Threads, What::Cgroups, What::Mappings] {
         let Some(mut recording) = reread() else { return };
-        let _ = list(&mut recording, what, &all, &mut ShownEvent::default(), 1, &mut report);
+        let _ = list(&mut recording, what, &all, &ids, &mut ShownEvent::default(), 1, &mut report);
     }
     let Some(mut recording) = reread() else { return };
     let identity = parquet::Identity::of(&recording).expect("it is in memory");

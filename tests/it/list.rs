@@ -134,7 +134,8 @@ fn lists_do_not_depend_on_form_or_threads(tier: Tier) {
 #[test]
 fn lists_as_text() {
     let say = |list: &str, name: &str| {
-        let ran = perfx(args!["list", list, Fixture::new(name).path]);
+        let foreign = args!["--foreign"].into_iter().filter(|_| list == "dsos");
+        let ran = perfx(args!["list", list, Fixture::new(name).path].into_iter().chain(foreign));
         format!("$ perfx list {list} {name}\n{}{}", ran.text(), ran.stderr)
     };
     let mut text: String = LISTS.iter().map(|list| say(list, "recorded/forks.p73.data") + "\n").collect();

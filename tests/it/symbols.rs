@@ -851,3 +851,36 @@ fn symbols_of_another_kernel_come_from_where_the_user_says() {
         assert!(ran.stderr.contains(said), "{file} {option} {value}: {}", ran.stderr);
     }
 }
+
+/// The reason for missing names was only visible as addresses.
+#[test]
+fn the_list_of_dsos_says_why_functions_have_no_names_and_what_helps() {
+    let Some(shop) = Workshop::new() else { return };
+    let root = shop.path("root");
+    fs::create_dir_all(root.join("nowhere")).unwrap();
+    let listed = || {
+        let ran = perfx(args!["list", "dsos", "--foreign", "--root", root, shop.recording()]);
+        let row = ran.text().lines().nth(1).unwrap().split_whitespace().last().unwrap().to_owned();
+        (row, ran.stderr)
+    };
+    let (names, said) = listed();
+    let why = format!(
+        "100 % of the samples are in /nowhere/program: no file with build-id {} was found",
+        shop.id()
+    );
+    assert!(
+        names == "none" && said.contains(&format!("{why}; what helps: --debuginfod or --root DIR")),
+        "{said}"
+    );
+    let file = root.join("nowhere/program");
+    fs::copy(shop.path("stripped"), &file).unwrap();
+    let (names, said) = listed();
+    assert!(names == "exported" && said.contains(": it is stripped; what helps: --debuginfod"), "{said}");
+    fs::copy(shop.path("program"), &file).unwrap();
+    assert_eq!(listed().0, "lines");
+    // Another build at the same path.
+    shop.tool("gcc", &args!["-O2", "-Wl,--build-id", "-o", "other", "program.c"]);
+    fs::copy(shop.path("other"), &file).unwrap();
+    let (names, said) = listed();
+    assert!(names == "none" && said.contains("/nowhere/program is another build, "), "{said}");
+}

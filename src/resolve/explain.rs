@@ -1,0 +1,126 @@
+//! Explains for each DSO of a recording what names its functions, or why nothing does and what would help.
+
+use std::path::Path;
+
+use build_id::Object;
+use symbols::Image;
+
+use crate::dumps::PerfMaps;
+use crate::ids::recorded_on;
+use crate::naming::{Images, Search};
+
+/// What names the functions of a DSO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NamedBy {
+    /// The names of all functions.
+    Symbols,
+    /// Those names, and DWARF with inlined calls and source lines.
+    SymbolsAndLines,
+    /// Only the names that the dynamic linker needs.
+    Exported,
+    /// Nothing.
+    Nothing,
+}
+
+/// What names the functions of a DSO, or why nothing does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// The kind of names.
+    pub by: NamedBy,
+    /// Where they are: a path, or `the recording`. `None` without names.
+    pub from: Option<String>,
+    /// The reason why names are missing, if some are.
+    pub why: Option<String>,
+    /// Options or a command that would help, if some are missing.
+    pub help: Option<String>,
+}
+
+impl Explanation {
+    fn named(by: NamedBy, from: String) -> Explanation {
+        Explanation { by, from: Some(from), why: None, help: None }
+    }
+
+    fn nameless(why: String, help: &str) -> Explanation {
+        Explanation { by: NamedBy::Nothing, from: None, why: Some(why), help: Some(help.to_owned()) }
+    }
+}
+
+/// Explains the DSOs of a recording.
+#[derive(Debug)]
+pub struct Explainer<'s> {
+    search: Search<'s>,
+    images: Images<'s>,
+    maps: PerfMaps,
+}
+
+impl<'s> Explainer<'s> {
+    /// Explains names that are searched for like this.
+    pub fn new(search: Search<'s>) -> Explainer<'s> {
+        let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian), search.facts);
+        Explainer { search, images: Images::new(search), maps }
+    }
+
+    /// The explanation for the DSO with this number.
+    pub fn explain(&self, number: u32) -> Explanation {
+        let (facts, images, maps) = (self.search.facts, &self.images, &self.maps);
+        if facts.ksymbols.contains_key(&number) {
+            return Explanation::named(NamedBy::Symbols, "the recording".to_owned());
+        }
+        if facts.is_memory(number) {
+            let found = facts.jit_processes().map(|pid| maps.open(pid));
+            let reason = |why: Option<Result<_, String>>| why.and_then(Result::err);
+            return match found.clone().find_map(Result::ok) {
+                Some((_, place)) => Explanation::named(NamedBy::Symbols, place.display().to_string()),
+                None => Explanation::nameless(
+                    reason(found.clone().next()).unwrap_or_else(|| "it is memory without code".to_owned()),
+                    "perfx inject --jit, or --root DIR with tmp/perf-PID.map",
+                ),
+            };
+        }
+        let object = images.object(number).map(|(_, object)| object);
+        match images.of(number) {
+            Some(Image::Kernel { place, .. }) => {
+                let place =
+                    place.map_or_else(|| "the recording".to_owned(), |place| place.display().to_string());
+                Explanation::named(NamedBy::Symbols, place)
+            }
+            Some(Image::File(_, symbols, dwarf, table)) => {
+                let place = table.place.display().to_string();
+                let stripped = || stripped(&table.place, images, number);
+                match (symbols.is_empty(), table.is_full, dwarf) {
+                    (true, ..) => Explanation::nameless(format!("{place} is stripped"), &stripped()),
+                    (_, false, _) => Explanation {
+                        why: Some("it is stripped".to_owned()),
+                        help: Some(stripped()),
+                        ..Explanation::named(NamedBy::Exported, place)
+                    },
+                    (_, true, Some(_)) => Explanation::named(NamedBy::SymbolsAndLines, place),
+                    (_, true, None) => Explanation::named(NamedBy::Symbols, place),
+                }
+            }
+            None => {
+                let why = images.why_missing(number);
+                let help = match object {
+                    Some(Object::Kernel | Object::Module(_)) => "--kallsyms FILE or --vmlinux FILE",
+                    Some(Object::Vdso | Object::Vdso32) => "--buildid-dir DIR of the recorded machine",
+                    Some(Object::File { .. }) if images.id(number).is_some() => "--debuginfod or --root DIR",
+                    Some(Object::File { .. }) => "--root DIR with the recorded file",
+                    None => {
+                        let why = Some("it is memory without a file".to_owned());
+                        return Explanation { by: NamedBy::Nothing, from: None, why, help: None };
+                    }
+                };
+                Explanation::nameless(why.unwrap_or_default(), help)
+            }
+        }
+    }
+}
+
+/// What provides the symbols of a stripped file.
+fn stripped(place: &Path, images: &Images<'_>, number: u32) -> String {
+    let id = images.id(number).or_else(|| build_id::of_file(place).ok().flatten());
+    match id {
+        Some(_) => "--debuginfod, or --root DIR with usr/lib/debug".to_owned(),
+        None => "--root DIR with the file before it was stripped".to_owned(),
+    }
+}
