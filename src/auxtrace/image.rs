@@ -67,7 +67,7 @@ pub struct Code {
     kcore: Option<PathBuf>,
     memory: OnceLock<Option<CodeFile>>,
     programs: Programs,
-    /// The code of the kernel that was changed, by what was mapped there, from the first use on.
+    /// The changes of the kernel's code, by what was mapped there, from the first use on.
     sites: OnceLock<BTreeMap<Option<Mapped>, Sites>>,
 }
 
@@ -91,10 +91,9 @@ enum FileContent {
 
 /// Instead of the number of a DSO: the memory of the kernel.
 pub(crate) const MEMORY: u32 = u32::MAX;
-/// The same: code of the kernel that was changed.
+/// Likewise: changed code of the kernel.
 pub(crate) const CHANGED: u32 = u32::MAX - 1;
 
-/// The addresses of the kernel.
 const HOST_KERNEL: MappedSpace = MappedSpace { machine: Machine::Host, pid: KERNEL };
 
 /// A mapping that overlaps more than this many others is split at their ends.
@@ -129,7 +128,7 @@ impl Code {
         }
     }
 
-    /// Also has the code of the BPF programs in these features.
+    /// Adds the code of BPF programs in these features.
     pub(crate) fn with_programs(self, features: &Features, endian: Endian) -> Code {
         Code { programs: Programs::of(features, endian), ..self }
     }
@@ -356,7 +355,7 @@ impl Code {
         Some((hit.dso, self.mappings.places.get(hit.mapping as usize)?.start))
     }
 
-    /// The code of the kernel that was changed while this was mapped.
+    /// The changes of the kernel's code while this was mapped.
     fn sites(&self, mapped: Option<Mapped>) -> Option<&Sites> {
         let all = self.sites.get_or_init(|| {
             let mut groups: BTreeMap<Option<Mapped>, Vec<Poke>> = BTreeMap::new();
@@ -379,11 +378,11 @@ impl Code {
             };
             groups.into_iter().map(sites).collect()
         });
-        // Code may be named only after it was changed.
+        // Code may be named only after its change.
         all.get(&mapped).or_else(|| all.get(&None))
     }
 
-    /// The changed code at an address and a time, at which this is mapped.
+    /// The changed code at an address and a time, where `mapped` was mapped.
     fn changed(&self, mapped: Option<Mapped>, ip: u64, ticks: u64) -> Option<Mapping<'_>> {
         let site = self.sites(mapped)?.at(ip)?;
         let (number, bytes, until) = site.version(self.clock.key(ticks));
@@ -393,7 +392,7 @@ impl Code {
         Some(Mapping { id, start: site.start, bytes, until: self.until(until) })
     }
 
-    /// The code at an address and a time between two addresses, regardless of changes of the kernel's code.
+    /// The code around an address between two others, as if the kernel never changed its code.
     fn unchanged(&self, space: Option<Space>, ip: u64, time: u64, around: (u64, u64)) -> Option<Mapping<'_>> {
         let mapped = self.space(space, ip)?;
         let (hit, during) = self.hit(space, ip, time);
@@ -427,7 +426,7 @@ impl Code {
         }
     }
 
-    /// The code of a BPF program of the host, if this is one.
+    /// The code of a hit BPF program of the host.
     fn program(&self, hit: Hit) -> Option<&[u8]> {
         let place = self.mappings.places.get(hit.mapping as usize)?;
         let (dso, _) = self.mappings.spaces.dsos().get(hit.dso as usize)?;

@@ -46,7 +46,7 @@ pub(crate) struct Place {
 }
 
 impl Mappings {
-    /// Takes in the record of the next mapping or symbol of the kernel, which is of this DSO.
+    /// Takes in the next mapping or kernel symbol, which belongs to this DSO.
     pub(crate) fn learn(&mut self, dso: u32, record: &Record<'_>, layouts: &Layouts, machine: Machine) {
         let mapping = Mapped::read(record, layouts);
         let mapping = mapping.as_ref();

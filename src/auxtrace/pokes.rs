@@ -50,8 +50,8 @@ const LONGEST: usize = 4096;
 pub(crate) const MOST_BYTES: usize = 1 << 25;
 
 impl Sites {
-    /// `code` returns up to this many bytes at an address, before the first change or after the last. Later versions
-    /// take at most `left` bytes.
+    /// `code` returns at most this many bytes at an address, before the first change or after the last. Later
+    /// versions take at most `left` bytes.
     pub(crate) fn new<'c>(
         mut pokes: Vec<Poke>,
         left: &mut usize,

@@ -1,4 +1,4 @@
-//! The code of the BPF programs of a recording, by the addresses at which the kernel put it.
+//! The code of the BPF programs of a recording, by address.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,6 @@ use perfx_format::features::bpf_functions;
 use perfx_format::header::Features;
 use perfx_format::{Endian, Feature, hex};
 
-/// The code of BPF programs.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     /// By address.

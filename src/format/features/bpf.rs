@@ -49,13 +49,13 @@ impl<'a> Program<'a> {
         self.endian.u32(self.info, at).unwrap_or(0) as usize
     }
 
-    /// The bytes of the data from the element of an array on, whose offset is at `pointer`.
+    /// The bytes of the data from an element of an array on; the array's offset is at `pointer`.
     fn from(&self, pointer: usize, index: usize, size: usize) -> Option<&'a [u8]> {
         let start = usize::try_from(self.endian.u64(self.info, pointer)?).ok()?;
         self.data.get(start.checked_add(index.checked_mul(size)?)?..)
     }
 
-    /// The functions, up to one that the data does not have.
+    /// The functions, up to one that the data lacks.
     pub(super) fn functions(self) -> impl Iterator<Item = BpfFunction<'a>> {
         let mut code = self.from(24, 0, 0).filter(|_| self.arrays & Program::CODE != 0).unwrap_or_default();
         code = code.get(..self.field(16)).unwrap_or_default();
