@@ -13,11 +13,12 @@ use perfx_doctor::{
     CODES, Code, Diagnosis, Finding, FindingKind, Location, Obstacle, Reaction, Verdict, examine, obstacles,
     unopened,
 };
+use perfx_export::ChainQuality;
 use perfx_format::Origin;
 use perfx_format::readers::{READERS, Reader};
 use perfx_look::json::{Document, Offset};
 use perfx_look::render::printable;
-use perfx_passes::{IdOptions, SymbolArgs};
+use perfx_passes::{ConvertCallchain, IdOptions, SymbolArgs};
 use perfx_pipeline::counted;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
@@ -37,8 +38,8 @@ use crate::term::units::count;
 /// read something, that is a note and not a fault; -v also prints notes.
 ///
 /// For traces of Intel PT or CoreSight, it also lists code that the trace needs but that is not found here,
-/// with the share of the trace that needs it and the options that find it. Missing code is not a fault of the
-/// recording.
+/// with the share of the trace that needs it and the options that find it. It also reports broken call chains,
+/// if many are. Neither is a fault of the recording.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///
@@ -131,6 +132,9 @@ pub(crate) struct FileEntry {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     missing_code: Vec<MissingCode>,
+    /// Its call chains; of a large recording, a part of them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    call_chains: Option<ChainQuality>,
 }
 
 /// All places of one code.
@@ -207,14 +211,13 @@ impl Doctor {
         let ids = self.search.clone().options()?;
         let failed = self.each(
             |source| self.examine(source, &ids),
-            |(diagnosis, missing_code)| {
+            |(diagnosis, Data { missing_code, call_chains })| {
                 worst = worst.max(diagnosis.verdict);
                 if self.quiet && diagnosis.verdict == Verdict::Sound {
                     return Ok(());
                 }
-                let entry = FileEntry { missing_code, ..FileEntry::of(&diagnosis) };
-                let text =
-                    |entry: &FileEntry| text(&diagnosis, self.verbose) + &missing_text(&entry.missing_code);
+                let entry = FileEntry { missing_code, call_chains, ..FileEntry::of(&diagnosis) };
+                let text = |entry: &FileEntry| text(&diagnosis, self.verbose) + &entry.data_text();
                 files.print(entry, text, |entry| Output::new(Printed::DoctorFile(entry)))
             },
         )?;
@@ -285,30 +288,55 @@ impl Doctor {
         })
     }
 
-    /// The diagnosis of a recording, and the missing code of its traces.
-    fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Vec<MissingCode>)> {
+    /// The diagnosis of a recording, and what its data lacks.
+    fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Data)> {
         match source.open() {
             Ok(recording) => {
                 let threads = self.threads.count(&recording);
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
                 let diagnosis = examine(recording, threads, self.places.into())?;
-                let code = match source {
-                    Source::Path(_) if diagnosis.has_traces => missing(source, ids, threads),
+                let data = match source {
+                    Source::Path(_) if diagnosis.whole => {
+                        Data::of(source, diagnosis.has_traces, ids, threads)
+                    }
                     // Standard input cannot be read again.
-                    _ => Ok(Vec::new()),
+                    _ => Ok(Data::default()),
                 };
-                let code = code.or_else(|error| {
+                let data = data.or_else(|error| {
                     let (name, error) = (source.to_string(), message(&error));
-                    let what = format!("{name}: the code that its traces need is not searched for: {error}");
-                    writeln!(stderr(), "perfx: {}", printable(&what)).map(|()| Vec::new())
+                    let what = format!(
+                        "{name}: its call chains and the code of its traces are not examined: {error}"
+                    );
+                    writeln!(stderr(), "perfx: {}", printable(&what)).map(|()| Data::default())
                 })?;
-                Ok((diagnosis, code))
+                Ok((diagnosis, data))
             }
             Err(error) => {
                 let name: Arc<str> = source.to_string().into();
-                Ok((unopened(&name, error.downcast()?)?, Vec::new()))
+                Ok((unopened(&name, error.downcast()?)?, Data::default()))
             }
         }
+    }
+}
+
+/// What the data of a recording lacks that follows the format.
+#[derive(Default)]
+struct Data {
+    missing_code: Vec<MissingCode>,
+    call_chains: Option<ChainQuality>,
+}
+
+/// This much of a recording is searched for broken call chains, bytes: their share needs no more.
+const CHAINS_MAX: u64 = 64 << 20;
+
+impl Data {
+    fn of(source: &Source, has_traces: bool, ids: &IdOptions, threads: usize) -> Result<Data> {
+        let mut recording = source.open()?;
+        // The chains of recorded stacks are known only when these are unwound.
+        let is_recorded = !ConvertCallchain::concerns(&recording);
+        let call_chains = is_recorded.then(|| ChainQuality::of(&mut recording, CHAINS_MAX, threads));
+        let missing_code = if has_traces { missing(source, ids, threads)? } else { Vec::new() };
+        Ok(Data { missing_code, call_chains: call_chains.transpose()?.flatten() })
     }
 }
 
@@ -418,6 +446,13 @@ impl ReaderEntry {
 }
 
 impl FileEntry {
+    /// What the data lacks.
+    fn data_text(&self) -> String {
+        let chains = self.call_chains.iter().flat_map(ChainQuality::sentences);
+        let chains: String = chains.map(|sentence| format!("  broken chains: {sentence}\n")).collect();
+        chains + &missing_text(&self.missing_code)
+    }
+
     pub(crate) fn of(diagnosis: &Diagnosis) -> FileEntry {
         FileEntry {
             file: diagnosis.name.to_string(),
@@ -425,6 +460,7 @@ impl FileEntry {
             records: diagnosis.records,
             findings: diagnosis.findings.iter().map(|finding| FindingEntry::of(diagnosis, finding)).collect(),
             missing_code: Vec::new(),
+            call_chains: None,
         }
     }
 }

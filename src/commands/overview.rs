@@ -1,13 +1,14 @@
 //! `perfx overview`, or `perfx` with only a recording, summarizes the recording on one screen.
 
 use std::io::Write as _;
+use std::iter::repeat;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use perfx_auxtrace::Tracer;
 use perfx_export::ranking::{Order, Ranking};
-use perfx_export::{Grouping, ShownEvent};
+use perfx_export::{ChainQuality, Grouping, ShownEvent};
 use perfx_format::Value;
 use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
@@ -78,7 +79,9 @@ impl Overview {
                 text += &format!("{label:<14} {}\n", found.join(", "));
             }
         }
-        text += &format!("{:<14} {}\n\n", "lost", losses(&counts, &report));
+        text += &format!("{:<14} {}\n", "lost", losses(&counts, &report));
+        text += &call_chains(stacks.chain_quality(&meanings.events));
+        text += "\n";
         text += &events(&counts);
         if event.is_some() {
             text += "\n";
@@ -105,6 +108,16 @@ impl Overview {
         out.flush()?;
         Ok(self.stacks.verbosity.print(&report))
     }
+}
+
+/// A row for each thing that is wrong with the call chains.
+fn call_chains(quality: ChainQuality) -> String {
+    let mut found = quality.sentences();
+    if quality.chains > 0 && found.is_empty() {
+        found.push("none found broken".to_owned());
+    }
+    let labels = ["call chains"].into_iter().chain(repeat(""));
+    labels.zip(found).map(|(label, found)| format!("{label:<14} {found}\n")).collect()
 }
 
 fn losses(counts: &Stats, report: &Report) -> String {

@@ -17,7 +17,7 @@ use perfx_format::{Kinds, Layouts, Record, RecordType, Time, named_pid};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
-use perfx_samples::{Before, Counters, Late, Losses, SampleView, Visit, say_cut_off, visit};
+use perfx_samples::{Before, Counters, Late, Losses, SampleView, Select, Visit, say_cut_off, visit};
 
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counted::counted_events;
@@ -141,6 +141,24 @@ impl Stacks {
     ) -> Result<Stacks> {
         let selected = SelectedSamples::if_any(recording, filter, threads, report)?;
         let counted_as = counted_events(facts, filter);
+        let read = (facts, selected.as_ref());
+        let mut stacks = Stacks::read(recording, read, &counted_as, grouping, threads, report)?;
+        stacks.counted_as = counted_as;
+        if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
+            selected.say_none(&recording.name, false, report);
+        }
+        Ok(stacks)
+    }
+
+    /// Reads the samples that are selected, and counts those of events that `counted_as` has.
+    pub(crate) fn read(
+        recording: &mut Recording,
+        (facts, selected): (&Facts, Option<&impl Select>),
+        counted_as: &[Option<CountedAs>],
+        grouping: Grouping,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<Stacks> {
         // Workers round by the latest known step, so that there is less to join. Each step divides the next,
         // so the result is the same.
         let step = AtomicU64::new(0);
@@ -149,17 +167,13 @@ impl Stacks {
             let stacks = Stacks { step: step.load(Ordering::Relaxed), ..Stacks::default() };
             let part = Part { stacks, ..Part::default() };
             let resolver = Resolver::new(facts, grouping.unmapped);
-            Worker { facts, grouping, counted_as: &counted_as, resolver, part }
+            Worker { facts, grouping, counted_as, resolver, part }
         };
         let mut all = Joined { stacks: Stacks::default(), waiting: Waiting::default(), most, step: &step };
-        let (losses, bytes) = visit(recording, (facts, selected.as_ref()), threads, report, new, &mut all)?;
+        let (losses, bytes) = visit(recording, (facts, selected), threads, report, new, &mut all)?;
         let mut stacks = all.finish(losses, report)?;
         stacks.round_times(most, FIRST_STEP);
         stacks.bytes = bytes;
-        stacks.counted_as = counted_as;
-        if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.say_none(&recording.name, false, report);
-        }
         Ok(stacks)
     }
 

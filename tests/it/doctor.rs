@@ -656,3 +656,22 @@ fn every_fault_of_the_reader_is_listed() {
         assert_eq!(perfx_doctor::code(fault.as_str()).code, fault.as_str());
     }
 }
+
+/// 21 of 100 chains were called sound, like the file.
+#[test]
+fn broken_call_chains_are_not_called_sound() {
+    let broken =
+        "21% of call chains pass through addresses where no code was mapped: record with --call-graph dwarf";
+    let path = Fixture::new("recorded/off-cpu.p73.data").path;
+    let doctor = perfx(args!["doctor", path]);
+    assert!(doctor.code == Some(0) && doctor.text().contains(": sound in "), "{}", doctor.text());
+    assert!(doctor.text().contains(&format!("  broken chains: {broken}")), "{}", doctor.text());
+    let overview = perfx(args!["overview", "--foreign", path]).text();
+    assert!(overview.contains(&format!("\ncall chains    {broken}")), "{overview}");
+    assert!(perfx(args!["list", "functions", "--foreign", path]).stderr.contains(broken));
+    let whole = perfx(args!["overview", "--foreign", Fixture::new("recorded/fp.p61.data").path]).text();
+    assert!(whole.contains("\ncall chains    none found broken\n"), "{whole}");
+    // The chains of recorded stacks are known only when these are unwound.
+    let stacks = perfx(args!["doctor", Fixture::new("recorded/dwarf.p61.data").path]).text();
+    assert!(!stacks.contains("broken"), "{stacks}");
+}

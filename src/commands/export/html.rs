@@ -67,6 +67,8 @@ struct About {
     bytes: Vec<ByteTable>,
     /// Losses and warnings.
     said: Vec<String>,
+    /// What is wrong with many call chains.
+    broken_chains: Vec<String>,
 }
 
 struct Read {
@@ -150,6 +152,7 @@ impl Html {
             time: stats.time,
             bytes: tables(&du),
             said: Vec::new(),
+            broken_chains: Vec::new(),
             name,
         };
         let grouping = Grouping {
@@ -189,6 +192,7 @@ impl Html {
         }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
+        about.broken_chains = stacks.chain_quality(&facts.events).sentences();
         Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
 }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_auxtrace::{Presence, Tracer};
-use perfx_export::{ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks};
+use perfx_export::{ChainQuality, ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
@@ -276,6 +276,11 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     if stacks.rows.is_empty() {
         say_no_samples(|| tracer_of(recording), report);
     }
+}
+
+/// Reports what is wrong with many call chains.
+pub(crate) fn say_quality(quality: ChainQuality, report: &mut Report) {
+    quality.sentences().into_iter().for_each(|sentence| report.say(Level::Info, sentence));
 }
 
 /// Reports that there are no samples, unless the report says why already. perf decodes traces by default.

@@ -10,7 +10,9 @@ use perfx_pipeline::{Level, Report};
 use regex::Regex;
 
 use crate::args::{FormatArgs, Usage};
-use crate::commands::export::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
+use crate::commands::export::input::{
+    Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
+};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, without_middle};
 
@@ -172,6 +174,7 @@ impl RankArgs {
             named.say(report);
             if !self.trace.itrace {
                 sampled.say(event, false, report);
+                say_quality(stacks.chain_quality(&facts.events), report);
             }
             Ok(())
         })?;

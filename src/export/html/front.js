@@ -66,7 +66,7 @@ function makeFront() {
   for (const side of sides) {
     const list = make('ul', { className: 'facts', ariaLabel: `Summary of ${side.about.name}` });
     const fact = (text, className = '') => list.append(make('li', { className }, text));
-    const { doctor, lost, said } = side.about;
+    const { doctor, lost, said, broken_chains } = side.about;
     if (compare) fact(side.title, 'title');
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
     const isTrace = side.events[side.first_event]?.lasts;
@@ -77,6 +77,7 @@ function makeFront() {
     if (lost.aux_records) fact(`AUX data lost ${count(lost.aux_records)} times`, 'bad');
     if (!losses && !lost.aux_records) fact('nothing lost while recording');
     if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
+    for (const broken of broken_chains) fact(broken, 'bad');
     $('facts').append(list);
   }
   const sums = new Map();
