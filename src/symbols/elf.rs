@@ -2,6 +2,7 @@
 //! offsets to addresses, and the name of the debug file.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::num::NonZeroUsize;
@@ -11,15 +12,16 @@ use std::path::Path;
 use build_id::{BuildId, Error, Metered};
 use object::elf::{
     EM_AARCH64, EM_ARM, EM_RISCV, ET_REL, FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_EXECINSTR, SHN_ABS,
-    SHT_DYNSYM, SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
+    SHT_DYNSYM, SHT_NOBITS, SHT_RELA, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
     STV_DEFAULT, STV_PROTECTED,
 };
-use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, SectionHeader, Sym};
-use object::{Endianness, FileKind, ReadCache, ReadRef};
+use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
+use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
 use crate::compressed::{MOST_READ, expands_too_far, old_compression};
+use crate::gopclntab::{self, Table};
 use crate::name::{Names, text_at};
 use crate::plt::{Stub, Tables};
 use crate::unwind::Arch;
@@ -39,6 +41,8 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with symbols that the dynamic linker does not need (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
+    /// The functions in the table of the Go runtime, if the file has no symbol table.
+    go: Vec<Symbol>,
     /// Its symbols in the order of its tables; in a kernel module, relative to the start of `.text`.
     pub symbols: Vec<Symbol>,
     /// The architecture, if known here.
@@ -84,9 +88,10 @@ impl ElfFile {
         })
     }
 
-    /// Takes the symbols of `.gnu_debugdata`, unless it expands to more than 256 MiB.
+    /// Takes the symbols of `.gnu_debugdata`, unless it expands to more than 256 MiB, or those in the table of the
+    /// Go runtime.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
-        let Some(mini) = self.mini.take() else { return Vec::new() };
+        let Some(mini) = self.mini.take() else { return std::mem::take(&mut self.go) };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
         let unpacked = XzReader::new_with_buffer_size_and_decoder(Cursor::new(mini), BUFFER, decoder);
         let mut data = Vec::new();
@@ -270,8 +275,48 @@ where
             });
         }
     }
+    if !file.has_symtab {
+        file.go = go_functions::<Elf, R>(sections, &name_of, endian, data).unwrap_or_default();
+    }
     file.stubs = Tables::<Elf, R> { sections, name_of: &name_of, machine, endian, data }.stubs();
     Ok(file)
+}
+
+/// The functions that the runtime of a Go program knows.
+fn go_functions<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+    sections: &'data [Elf::SectionHeader],
+    name_of: &dyn Fn(&Elf::SectionHeader) -> &'data [u8],
+    endian: Endianness,
+    data: R,
+) -> Option<Vec<Symbol>> {
+    let named = |name: &[u8]| sections.iter().find(|section| name_of(section) == name);
+    let section = gopclntab::SECTIONS.iter().find_map(|name| named(name))?;
+    let table = section.data(endian, data).ok()?;
+    let size: u64 = if table.get(7) == Some(&4) { 4 } else { 8 };
+    let module = named(gopclntab::MODULE);
+    let text_at =
+        module.map(|module| module.sh_addr(endian).into().wrapping_add(gopclntab::MODULE_TEXT * size));
+    // A position-independent program has its addresses in relocations.
+    let table_at: u64 = section.sh_addr(endian).into();
+    let range = table_at..table_at.saturating_add(table.len() as u64);
+    let relocations = sections.iter().filter(|section| section.sh_type(endian) == SHT_RELA);
+    let rows = relocations.filter_map(|section| section.data_as_array::<Elf::Rela, _>(endian, data).ok());
+    let addends: HashMap<u64, u64> = (rows.flatten())
+        .filter(|row| row.r_sym(endian, false) == 0)
+        .map(|row| (row.r_offset(endian).into(), row.r_addend(endian).into() as u64))
+        .filter(|(at, _)| range.contains(at) || Some(*at) == text_at)
+        .collect();
+    let word = |bytes: &[u8]| match size {
+        4 => Some(endian.read_u32(*bytes.first_chunk()?).into()),
+        _ => Some(endian.read_u64(*bytes.first_chunk()?)),
+    };
+    let in_module =
+        || word(module?.data(endian, data).ok()?.get((gopclntab::MODULE_TEXT * size) as usize..)?);
+    let of_module = text_at.and_then(|at| addends.get(&at).copied()).or_else(in_module);
+    let text = || named(b".text").map(|text| text.sh_addr(endian).into());
+    let relocated = |at: u64| addends.get(&table_at.checked_add(at)?).copied();
+    let text = of_module.filter(|&text: &u64| text != 0).or_else(text);
+    Table { data: table, endian, relocated: &relocated, text }.functions()
 }
 
 /// True for a section that the kernel loads after the `.text` of a module, at the same distance as in the

@@ -10,6 +10,7 @@ mod compressed;
 mod debuginfod;
 mod dwarf;
 mod elf;
+mod gopclntab;
 mod inlined;
 mod kallsyms;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod kallsyms;
 mod made;
 mod memory;
 mod name;
+mod ocaml;
 mod plt;
 mod relocations;
 mod shown;

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use crate::ocaml;
+
 /// The longest demangled name, bytes: ten times that of libLLVM and node, twice that of a debug perfx.
 const LONGEST_NAME: usize = 1 << 16;
 
 /// The capacity of the cache in bytes of names: those of some 10,000 functions.
 const REMEMBERED: usize = 4 << 20;
 
-/// Names as perf shows them: C++ and Rust names demangled, invalid UTF-8 replaced. Each is demangled once:
+/// Names as perf shows them: C++, Rust and OCaml names demangled, invalid UTF-8 replaced. Each is demangled once:
 /// some 100 bytes can stand for the longest name, which takes a millisecond.
 #[derive(Debug, Default)]
 pub struct ShownNames {
@@ -53,7 +55,7 @@ fn demangled(symbol: &[u8]) -> Cow<'_, str> {
             Err(_) => text,
         };
     }
-    match demangle::demangle(&text, LONGEST_NAME) {
+    match demangle::demangle(&text, LONGEST_NAME).or_else(|| ocaml::demangle(&text)) {
         Some(shown) => shown.into(),
         None => text,
     }
