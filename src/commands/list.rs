@@ -2,6 +2,7 @@
 //! recording, and ranks its functions and call stacks.
 
 mod functions;
+mod meant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};

@@ -290,19 +290,21 @@ impl Ranking {
         })
     }
 
-    fn chosen(&self, is: impl Fn(&str) -> bool) -> Vec<bool> {
-        self.named.functions.iter().map(|function| is(&function.name)).collect()
+    /// The names of all functions, in the order of their numbers.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.named.functions.iter().map(|function| &*function.name)
     }
 
-    /// The callees of the functions that `is` accepts. For a recursive function, the outermost call counts.
-    pub fn callees(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
-        let chosen = self.chosen(is);
+    /// The callees of the functions for whose numbers `chosen` is true. For a recursive function, the outermost call counts.
+    pub fn callees(&self, chosen: &[bool], shape: Shape) -> Ranked {
         let mut tree = CallTree::default();
         let mut places: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
         for (&(parent, function), &weight) in self.named.nodes.iter().zip(&self.of_nodes) {
             let above = places.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
             let place = match above {
-                StackTree::ROOT if chosen[function as usize] => tree.child(StackTree::ROOT, function),
+                StackTree::ROOT if chosen.get(function as usize) == Some(&true) => {
+                    tree.child(StackTree::ROOT, function)
+                }
                 StackTree::ROOT => StackTree::ROOT,
                 above if tree.depth(above) >= shape.depth => above,
                 above => tree.child(above, function),
@@ -313,16 +315,15 @@ impl Ranking {
         Ranked::Callees { counted: self.counted(), rows: self.rows(tree, shape) }
     }
 
-    /// The callers of the functions that `is` accepts. For a recursive function, the outermost call counts.
-    pub fn callers(&self, is: impl Fn(&str) -> bool, shape: Shape) -> Ranked {
-        let chosen = self.chosen(is);
+    /// The callers of the functions for whose numbers `chosen` is true. For a recursive function, the outermost call counts.
+    pub fn callers(&self, chosen: &[bool], shape: Shape) -> Ranked {
         // The outermost node with such a function on the path to each node, or the node itself.
         let mut outermost: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
         let mut weights = vec![Weight::default(); self.of_nodes.len()];
         for (node, &(parent, function)) in self.named.nodes.iter().enumerate() {
             let above = outermost.get(parent as usize).copied().unwrap_or(StackTree::ROOT);
             let place = match above {
-                StackTree::ROOT if chosen[function as usize] => node as u32,
+                StackTree::ROOT if chosen.get(function as usize) == Some(&true) => node as u32,
                 above => above,
             };
             if let Some(weight) = weights.get_mut(place as usize) {

@@ -7,8 +7,8 @@ use perfx_export::{Grouping, ShownEvent};
 use perfx_look::json::Document;
 use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
-use regex::Regex;
 
+use super::meant::meant;
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{
     Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
@@ -28,7 +28,8 @@ pub(super) struct RankArgs {
     /// The same as --sort total
     #[arg(long, conflicts_with = "sort")]
     children: bool,
-    /// Show the callers of this function as a tree: its whole name, or a regular expression that matches it
+    /// Show the callers of this function as a tree: its name, with or without parameters, a part that no other name
+    /// contains, or a regular expression that matches the whole name
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["callees", "sort", "children"])]
     callers: Option<String>,
     /// Show what this function calls as a tree
@@ -139,11 +140,12 @@ impl RankArgs {
             });
         };
         let depth = self.depth.unwrap_or(10);
-        let pattern = Regex::new(&format!("^(?:{around})$")).ok();
-        let is = |name: &str| name == around || pattern.as_ref().is_some_and(|regex| regex.is_match(name));
-        self.run(inputs, stacks, format, |ranking, percent_limit| match calls {
-            true => ranking.callees(is, Shape { depth, percent_limit }),
-            false => ranking.callers(is, Shape { depth, percent_limit }),
+        self.run(inputs, stacks, format, |ranking, percent_limit| {
+            let chosen = meant(around, ranking.names()).unwrap_or_default();
+            match calls {
+                true => ranking.callees(&chosen, Shape { depth, percent_limit }),
+                false => ranking.callers(&chosen, Shape { depth, percent_limit }),
+            }
         })
     }
 
@@ -193,10 +195,17 @@ impl RankArgs {
                     "`{name}` has {hidden:.2}% of the samples, and rows below {limit}% are left out: \
                      --percent-limit 0 shows them"
                 ),
-                _ => format!(
-                    "no function with a share of the samples has the name `{name}`; `.*{name}.*` also matches a \
-                     part of a name"
-                ),
+                _ => match meant(name, ranking.names()) {
+                    Ok(_) => format!("`{name}` has no share of the samples"),
+                    Err(similar) if similar.is_empty() => "no sample has a function with a name".to_owned(),
+                    Err(similar) => {
+                        let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
+                        format!(
+                            "no function has the name `{name}`, nor does a single one contain it; similar names: {}",
+                            similar.join(", ")
+                        )
+                    }
+                },
             };
             report.say(Level::Warning, what);
         }
