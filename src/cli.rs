@@ -15,11 +15,10 @@ use perfx_pipeline::is_typo;
 
 use crate::args::{ThreadArgs, Usage};
 use crate::commands::inject::PERF_ONLY;
-use crate::commands::inject::perf_words::from_perf;
 use crate::commands::{
     self, completion, copy, decompress, diff, doctor, du, dump, export, filter, index, info, inject, join,
-    list, man, merge, overview, pack, passes, recover, redact, reindex, repair, run, sort, split, stats,
-    unpack, view, watch,
+    list, man, merge, overview, pack, passes, perf, recover, redact, reindex, repair, run, shim, sort, split,
+    stats, unpack, view, watch,
 };
 use crate::first_page::first_page;
 use crate::io::streams::Streams;
@@ -124,6 +123,7 @@ const GROUPS: [(&str, &[Entry]); 8] = [
         &[
             entry!("run", run::Run, |command, program| command.run(&program.passes)),
             entry!("passes", passes::Passes, |command, program| command.run(&program.passes)),
+            entry!("shim", shim::Shim),
             entry!("completion", completion::Completion, |command, program| command
                 .run(program.command_line())),
             entry!("man", man::Man, |command, program| command.run(program.command_line())),
@@ -266,10 +266,16 @@ fn complete(command: clap::Command) -> clap::Command {
 
 impl Program {
     fn run(&self, args: impl IntoIterator<Item = OsString>) -> u8 {
-        let args = match as_perf_inject(args.into_iter().collect()) {
-            Ok(args) => args,
-            Err(error) => return fail(&error),
-        };
+        let args: Vec<OsString> = args.into_iter().collect();
+        match perf::called(&args) {
+            Ok(Some(perf::Called::Words(words))) => perf::exit_code(self.run_perfx(words)),
+            Ok(Some(perf::Called::Done(code))) => after_text(Ok(()), code),
+            Ok(None) => self.run_perfx(args),
+            Err(error) => perf::exit_code(fail(&error)),
+        }
+    }
+
+    fn run_perfx(&self, args: Vec<OsString>) -> u8 {
         let (color, words) = split_color(&args);
         early_color(&color).apply();
         if let Some((written, code)) = first_page(&words) {
@@ -481,17 +487,6 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     };
     suggest(&mut error, &tip);
     error
-}
-
-/// Called through a link named `perf-inject`, perfx runs `perfx inject`, which keeps an existing output under
-/// another name, as perf does.
-fn as_perf_inject(mut args: Vec<OsString>) -> Result<Vec<OsString>> {
-    let called = args.first().and_then(|name| Path::new(name).file_name());
-    if called.is_none_or(|name| name != "perf-inject") {
-        return Ok(args);
-    }
-    let words = from_perf(args.drain(..).skip(1))?;
-    Ok(["perfx", "inject", "--like-perf"].into_iter().map(OsString::from).chain(words).collect())
 }
 
 /// Flushes standard output and returns the exit code. A wrong command line stays 2, even if its message

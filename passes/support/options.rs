@@ -115,7 +115,8 @@ fn takes_value(command: &Command, name: &str) -> Result<bool> {
     if let Some(option) = command.get_arguments().find(is_named) {
         return Ok(option.get_action().takes_values());
     }
-    let names: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let names: Vec<_> =
+        command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(clap::Arg::get_long).collect();
     let meant = did_you_mean(name, &names);
     bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
 }

@@ -1,7 +1,5 @@
 //! `perfx inject` adds what perf inject adds, in any recording, with the same options.
 
-pub(crate) mod perf_words;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -135,9 +133,6 @@ pub(crate) struct Inject {
     guestmount: Option<PathBuf>,
     #[command(flatten)]
     idle: IdleArgs,
-    /// Keep an existing output as FILE.old, as perf inject does
-    #[arg(long, hide = true)]
-    like_perf: bool,
     #[command(flatten)]
     write: WriteArgs,
     #[command(flatten)]
@@ -185,7 +180,8 @@ impl Inject {
     }
 
     fn inject(mut self) -> Result<u8> {
-        self.write.backup |= self.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
+        self.write.backup |=
+            self.write.verbosity.like_perf && self.write.output.as_ref().is_some_and(|path| path.is_file());
         let mut report = Report::default();
         let without_guest = self.guestmount.is_some() && self.guest_data.is_empty();
         self.idle.report(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
@@ -194,7 +190,9 @@ impl Inject {
         // Without a second run, space is reserved for stacks that can't be unwound.
         let runs_again = self.convert_callchain && self.write.can_run_again("inject", &source)?;
         let kept = match () {
-            () if self.drop_unresolved || self.like_perf => Kept::Nothing { must_resolve: false },
+            () if self.drop_unresolved || self.write.verbosity.like_perf => {
+                Kept::Nothing { must_resolve: false }
+            }
             () if runs_again => Kept::Nothing { must_resolve: true },
             () => Kept::Unresolved,
         };

@@ -128,7 +128,8 @@ fn kinds_text(kinds: Kinds) -> String {
 
 /// The name of each option of a pass, the name of its value, if any, and its description.
 fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
-    let options: Vec<clap::Arg> = entry.options().get_arguments().cloned().collect();
+    let options: Vec<clap::Arg> =
+        entry.options().get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();
     options.into_iter().filter_map(|option| {
         let value = option
             .get_action()

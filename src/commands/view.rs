@@ -1,5 +1,7 @@
 //! `perfx view` shows samples in order of time, as `perf script` does.
 
+mod header;
+
 use std::io::{BufWriter, Write as _};
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use anyhow::{Result, ensure};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_auxtrace::Presence;
-use perfx_export::view::{Field, FieldChoice, ViewOptions, view};
+use perfx_export::view::{Field, FieldChoice, Group, ShownRecords, Times, ViewOptions, view};
 use perfx_passes::{Extras, Itrace};
 use perfx_pipeline::{Report, did_you_mean};
 
@@ -42,9 +44,10 @@ pub(crate) struct View {
     /// Fields to show: comm, pid, tid, cpu, misc, time, tod, period, event, trace, addr, data_src, weight, ins_lat,
     /// retire_lat, cgroup, ip, sym, symoff, dso, dsoff, srcline, iregs, uregs, brstack, brstacksym, callindent, insn,
     /// insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size, machine_pid, vcpu; or +FIELD and -FIELD
-    /// to change those that perf script shows by default
+    /// to change those that perf script shows by default; after hw:, sw:, trace:, raw:, break: or synth:, those of such
+    /// events; repeatable
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
-    fields: Option<String>,
+    fields: Vec<String>,
     /// Show times with nine digits after the point
     #[arg(help_heading = "Lines", long)]
     ns: bool,
@@ -64,6 +67,45 @@ pub(crate) struct View {
     /// cxwpoIe]
     #[arg(help_heading = "Samples", long, value_name = "LETTERS", num_args = 0..=1, require_equals = true)]
     itrace: Option<Option<String>>,
+    /// Don't decode a trace
+    #[arg(help_heading = "Samples", long, hide = true)]
+    no_itrace: bool,
+    /// Show addresses in place of call chains
+    #[arg(help_heading = "Lines", short = 'G', long)]
+    hide_call_graph: bool,
+    /// Show only the innermost N frames of a call chain
+    #[arg(help_heading = "Lines", long, value_name = "N")]
+    max_stack: Option<usize>,
+    /// Show times since the first sample
+    #[arg(help_heading = "Lines", long, conflicts_with_all = ["deltatime", "json"])]
+    reltime: bool,
+    /// Show times since the sample before
+    #[arg(help_heading = "Lines", long, conflicts_with = "json")]
+    deltatime: bool,
+    /// Show names of functions as in the symbol table
+    #[arg(help_heading = "Lines", long)]
+    no_demangle: bool,
+    /// Show source files (srcline) with their folders
+    #[arg(help_heading = "Lines", long)]
+    full_source_path: bool,
+    /// As perf script's -L: narrow columns for names and CPUs
+    #[arg(long, hide = true)]
+    latency: bool,
+    /// Among samples, also show records of these kinds, as perf script does with --show-mmap-events and so on; repeatable
+    #[arg(
+        help_heading = "Lines",
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        conflicts_with = "json"
+    )]
+    show: Vec<ShownRecords>,
+    /// First show the header of the recording, as perf script does
+    #[arg(help_heading = "Lines", long, conflicts_with_all = ["json", "count"])]
+    header: bool,
+    /// Show only the header
+    #[arg(help_heading = "Lines", long, conflicts_with_all = ["json", "count"])]
+    header_only: bool,
     #[command(flatten)]
     preset: PresetArgs,
     #[command(flatten)]
@@ -107,12 +149,34 @@ impl View {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.stacks.ids()?;
         let preset = self.preset.letters_and_fields();
-        let mut fields = self.fields.as_deref().map(choice).transpose()?.unwrap_or_default();
-        let letters = match preset {
-            Some((letters, changes)) => {
-                fields = with_changes(choice(changes)?, fields);
-                Some(Some(letters))
+        let mut fields = FieldChoice::default();
+        let changes = preset.map(|(_, changes)| changes).into_iter();
+        for text in changes.chain(self.fields.iter().map(String::as_str)) {
+            choose(&mut fields, text)?;
+        }
+        let mut report = Report::default();
+        let mut filter = self.stacks.filter()?;
+        let source = Source::of(&self.input);
+        let mut recording = source.open_indexed()?;
+        let mut out = BufWriter::with_capacity(1 << 16, stdout());
+        if self.header || self.header_only {
+            out.write_all(header::text(&source, &recording).as_bytes())?;
+            if self.header_only {
+                out.flush()?;
+                return Ok(self.stacks.verbosity.print(&report));
             }
+        }
+        let like_perf = self.stacks.verbosity.like_perf;
+        let has_trace = (like_perf || preset.is_some()) && Presence::of(&mut recording)?.is_any();
+        let letters = match preset {
+            _ if self.no_itrace => None,
+            Some((letters, _)) if has_trace => Some(Some(letters)),
+            Some(_) => {
+                ensure!(like_perf, "{}: it has no hardware trace", recording.name);
+                None
+            }
+            // perf script decodes traces without being asked to.
+            None if like_perf => has_trace.then(|| self.itrace.as_ref().and_then(Option::as_deref)),
             None => self.itrace.as_ref().map(Option::as_deref),
         };
         let options = ViewOptions {
@@ -124,14 +188,20 @@ impl View {
             count_only: self.count,
             json: self.json,
             decoded: letters.is_some(),
+            hides_chains: self.hide_call_graph,
+            max_stack: self.max_stack,
+            times: match (self.reltime, self.deltatime) {
+                (true, _) => Times::First,
+                (_, true) => Times::Previous,
+                _ => Times::Recorded,
+            },
+            mangled: self.no_demangle,
+            whole_paths: self.full_source_path,
+            narrow: self.latency,
+            others: self.show.clone(),
+            like_perf,
+            has_trace,
         };
-        let mut report = Report::default();
-        let mut filter = self.stacks.filter()?;
-        let mut recording = Source::of(&self.input).open_indexed()?;
-        if preset.is_some() {
-            let presence = Presence::of(&mut recording)?;
-            ensure!(presence.is_any(), "{}: it has no hardware trace", recording.name);
-        }
         let threads = self.stacks.threads.count(&recording);
         // The recording itself is consumed, and its trace is not decoded.
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
@@ -158,7 +228,6 @@ impl View {
                 Traced { recording, decoded: None, job: None, losses: Report::default() }
             }
         };
-        let mut out = BufWriter::with_capacity(1 << 16, stdout());
         let recordings = (recording, decoded);
         let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
         // If the output was closed early, the rest is not decoded.
@@ -177,26 +246,25 @@ impl View {
     }
 }
 
-/// The fields of a preset with the user's changes. As in perf, a list replaces them.
-fn with_changes(preset: FieldChoice, user: FieldChoice) -> FieldChoice {
-    if user.only.is_some() {
-        return user;
-    }
-    let FieldChoice { mut with, mut without, .. } = preset;
-    with.retain(|field| !user.without.contains(field));
-    without.retain(|field| !user.with.contains(field));
-    with.extend(user.with);
-    without.extend(user.without);
-    FieldChoice { only: None, with, without }
-}
-
-fn choice(text: &str) -> Result<FieldChoice> {
-    let mut choice = FieldChoice::default();
-    for part in text.split(',').map(str::trim) {
-        let (list, name) = match part.split_at_checked(1) {
-            Some(("+", name)) => (&mut choice.with, name),
-            Some(("-", name)) => (&mut choice.without, name),
-            _ => (choice.only.get_or_insert_default(), part),
+/// Changes the fields by a value of -F: a list, or additions and subtractions, for all events or the group before a colon.
+fn choose(choice: &mut FieldChoice, text: &str) -> Result<()> {
+    let (group, list) = match text.split_once(':') {
+        Some((name, list)) => (Some(name), list),
+        None => (None, text),
+    };
+    let named = |name: &str| match Group::named(name) {
+        Some(group) => Ok(group),
+        None => Err(Usage(format!(
+            "-F: unknown type of events `{name}`; known: hw, sw, trace, raw, break, synth"
+        ))),
+    };
+    let group = group.map(named).transpose()?;
+    let mut only = Vec::new();
+    let mut changes = false;
+    for part in list.split(',').map(str::trim) {
+        let (sign, name) = match part.split_at_checked(1) {
+            Some((sign @ ("+" | "-"), name)) => (sign, name),
+            _ => ("", part),
         };
         let Ok(field) = Field::from_str(name, false) else {
             let known: Vec<_> = Field::value_variants().iter().filter_map(Field::to_possible_value).collect();
@@ -205,7 +273,21 @@ fn choice(text: &str) -> Result<FieldChoice> {
             let known = known.join(", ");
             return Err(Usage(format!("-F: unknown field `{name}`; available: {known}{meant}")).into());
         };
-        list.push(field);
+        match sign {
+            "+" => choice.add(group, field),
+            "-" => choice.remove(group, field),
+            _ => only.push(field),
+        }
+        changes |= !sign.is_empty();
     }
-    Ok(choice)
+    ensure!(
+        !changes || only.is_empty(),
+        Usage(format!(
+            "-F {text}: either a list of fields, or changes (+FIELD, -FIELD) of those shown by default"
+        ))
+    );
+    if !changes {
+        choice.set(group, &only);
+    }
+    Ok(())
 }

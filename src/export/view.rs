@@ -11,6 +11,7 @@ mod fields;
 mod form;
 mod json;
 mod names;
+mod other;
 mod part;
 mod printer;
 mod sample;
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use perfx_filter::{FilterOptions, SelectedSamples};
+use perfx_format::RecordType;
 use perfx_format::read::{Batch, Recording};
-use perfx_format::{Kinds, RecordType};
 use perfx_look::clock::Clock;
 use perfx_look::trace::printers;
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
@@ -31,10 +32,11 @@ use perfx_resolve::{Facts, IdOptions, Search, recorded_on};
 use perfx_samples::Select;
 
 use crate::counted::wanted_events;
-pub use fields::{Field, FieldChoice, ViewOptions};
+pub use fields::{Field, FieldChoice, Group, Times, ViewOptions};
 use form::Form;
 pub use json::Line;
 use names::{SharedNames, with_names};
+pub use other::ShownRecords;
 use part::{Reader, Texts, WANTED};
 use printer::Printer;
 use sample::SampleWriter;
@@ -69,7 +71,8 @@ pub fn view(
     options.check(&events, clock).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {
-        selected.narrow(&mut recording, Kinds::of(&[RecordType::CALLCHAIN_DEFERRED]));
+        let others = options.shown_kinds().and(RecordType::CALLCHAIN_DEFERRED);
+        selected.narrow(&mut recording, others);
     }
     let wanted = wanted_events(&facts, filter);
     report.say_faults(&recording, Purpose::UseRecords);
@@ -81,9 +84,9 @@ pub fn view(
     let machine = recorded_on(&features, endian).arch.unwrap_or_default();
     let traces = printers(&events, &features, endian);
     let forms = Form::all(&facts, (&machine, clock, &events), options, &traces);
-    let (printed, named) = with_names(search, options.inlined, |names| {
+    let (printed, named) = with_names(search, options, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
-        let records = batches(recording, decoded)?;
+        let records = batches(recording, decoded, options)?;
         print(records, (&facts, &forms, names), selected, options, threads, report, out)
     })?;
     let viewed = printed?;
@@ -100,12 +103,14 @@ const BATCH: usize = 1 << 17;
 fn batches(
     recording: Recording,
     decoded: Option<Recording>,
+    options: &ViewOptions,
 ) -> Result<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>> {
     Ok(match decoded {
         Some(mut decoded) => Box::new(decoded.decompressed()),
         None => {
             let mut records = recording.records_by_time()?;
-            Box::new(std::iter::from_fn(move || records.next_batch(WANTED, BATCH).transpose()))
+            let wanted = WANTED.union(options.shown_kinds());
+            Box::new(std::iter::from_fn(move || records.next_batch(wanted, BATCH).transpose()))
         }
     })
 }
@@ -119,9 +124,11 @@ fn print(
     report: &mut Report,
     out: &mut (dyn Write + Send),
 ) -> Result<Viewed> {
-    // Other threads would read on, and name functions that are not shown.
-    let threads = if options.head.is_some() { 1 } else { threads.max(1) };
-    let writer = || SampleWriter::new(facts, forms, options, names);
+    // Other threads would read on, and name functions that are not shown; or a time depends on those before it.
+    let is_serial = options.head.is_some() || options.times != Times::Recorded;
+    let threads = if is_serial { 1 } else { threads.max(1) };
+    let before = AtomicU64::new(0);
+    let writer = || SampleWriter::new(facts, forms, options, names, &before);
     let texts = Texts::new(threads + 2);
     let reader = || {
         let is_selected = selected.map(Select::on_thread);

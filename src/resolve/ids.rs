@@ -31,6 +31,9 @@ pub struct SearchArgs {
     /// The recording is from another machine: do not read files or the kernel of this one
     #[arg(help_heading = "Where to search for files", long, alias = "no-files")]
     foreign: bool,
+    /// As perf: take the files and the kernel of this machine even if they may not be the recorded ones
+    #[arg(long, hide = true, conflicts_with = "foreign")]
+    unverified: bool,
 }
 
 impl SearchArgs {
@@ -44,8 +47,13 @@ impl SearchArgs {
     /// # Errors
     ///
     /// The list cannot be read, or a folder does not exist.
-    pub fn options(self, known: Option<&str>) -> Result<IdOptions> {
-        IdOptions::new(known, self.root, self.buildid_dir, self.foreign)
+    pub fn options(mut self, known: Option<&str>) -> Result<IdOptions> {
+        if self.unverified {
+            // A file below a root is taken by its name, if the recording has no build-id.
+            self.root.push("/".into());
+        }
+        let options = IdOptions::new(known, self.root, self.buildid_dir, self.foreign)?;
+        Ok(IdOptions { unverified: self.unverified, ..options })
     }
 }
 
@@ -128,6 +136,7 @@ pub struct IdOptions {
     foreign: bool,
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
+    unverified: bool,
 }
 
 impl IdOptions {
@@ -241,6 +250,11 @@ impl IdOptions {
         self.kernel.as_ref()
     }
 
+    /// True if the files of this machine are used although they may not be the recorded ones.
+    pub fn is_unverified(&self) -> bool {
+        self.unverified
+    }
+
     /// True if the files of this machine are not the recorded ones.
     pub fn is_foreign(&self) -> bool {
         self.foreign
@@ -266,7 +280,7 @@ impl IdOptions {
             let there = std::fs::metadata(folder).with_context(|| format!("{what} {}", folder.display()))?;
             ensure!(there.is_dir(), "{what} {} is not a directory", folder.display());
         }
-        Ok(IdOptions { known, roots, caches, foreign, debuginfod: None, kernel: None })
+        Ok(IdOptions { known, roots, caches, foreign, debuginfod: None, kernel: None, unverified: false })
     }
 }
 

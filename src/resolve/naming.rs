@@ -172,7 +172,10 @@ pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Source
     let own = build_id::home().filter(|_| !ids.is_foreign()).map(|home| home.join(".debug"));
     let sources = Sources::new(files, ids.roots(), ids.caches(), recorded_on);
     let sources = sources.with_own_cache(own.filter(|own| own.is_dir()));
-    sources.with_debuginfod(ids.debuginfod().cloned()).with_kernel(ids.kernel().cloned())
+    sources
+        .with_debuginfod(ids.debuginfod().cloned())
+        .with_kernel(ids.kernel().cloned())
+        .unverified(ids.is_unverified())
 }
 
 /// The copy of the kernel's memory that belongs to a recording of this name.

@@ -43,6 +43,7 @@ pub struct Sources {
     debug: Vec<DebugFolder>,
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
+    unverified: bool,
 }
 
 /// A search of one place, so that a wrong build-id in one place does not hide the right file in the next.
@@ -255,7 +256,16 @@ impl Sources {
         }
         let running = files.then(|| Finder::new(Places { running_kernel: true, ..places() }));
         let caches = caches.to_vec();
-        Sources { searches, running, is_of_here, caches, debug, debuginfod: None, kernel: None }
+        Sources {
+            searches,
+            running,
+            is_of_here,
+            caches,
+            debug,
+            debuginfod: None,
+            kernel: None,
+            unverified: false,
+        }
     }
 
     /// Also searches this cache of perf by build-id only: it is not named by the user, and has files of any
@@ -276,6 +286,17 @@ impl Sources {
     #[must_use]
     pub fn with_kernel(self, kernel: Option<KernelFile>) -> Sources {
         Sources { kernel, ..self }
+    }
+
+    /// Also takes the running kernel and its vdso if they may not be the recorded ones, after all others.
+    #[must_use]
+    pub fn unverified(self, unverified: bool) -> Sources {
+        Sources { unverified, ..self }
+    }
+
+    /// True if an object with a build-id is the recorded one, or need not be.
+    fn fits_or_unverified(&self, recorded: Option<BuildId>, found: Option<BuildId>) -> bool {
+        self.unverified || fits(recorded, found)
     }
 
     /// The symbols of an object; `id` is its build-id, if known.
@@ -475,12 +496,12 @@ impl Sources {
 
     /// The running kernel, if it may name code: it has the build-id, or is provably the recorded one.
     fn running(&self, id: Option<BuildId>) -> Option<&Finder> {
-        self.running.as_ref().filter(|_| id.is_some() || self.is_of_here)
+        self.running.as_ref().filter(|_| id.is_some() || self.is_of_here || self.unverified)
     }
 
     fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Vec<u8>> {
         let image = self.running(id).filter(|_| *object == Object::Vdso)?.vdso_image()?;
-        fits(id, build_id::from_elf(&image).ok()?).then_some(image)
+        self.fits_or_unverified(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 
     /// An object's unwind tables, and the device and inode of its file. `map` maps an open file into memory.
@@ -784,9 +805,10 @@ impl Sources {
     }
 
     fn listed(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
-        let answer = self.running(id)?.find(object);
+        let found = self.running(id)?.find(object).id();
         let symbols = || kallsyms::read(Path::new(kallsyms::RUNNING), module).ok();
-        fits(id, Some(answer.id()?)).then(symbols).flatten().filter(|symbols| !symbols.is_empty())
+        let is_it = found.is_some_and(|found| fits(id, Some(found))) || self.unverified;
+        is_it.then(symbols).flatten().filter(|symbols| !symbols.is_empty())
     }
 }
 

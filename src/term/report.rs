@@ -62,6 +62,9 @@ pub(crate) struct VerbosityArgs {
     /// Don't show the progress bar (shown on a terminal after 2 s)
     #[arg(help_heading = "Report", long)]
     no_progress: bool,
+    /// As perf: print only losses, and return 0 for them unless PERFX_STRICT=1
+    #[arg(long, hide = true)]
+    pub(crate) like_perf: bool,
 }
 
 impl VerbosityArgs {
@@ -76,12 +79,13 @@ impl VerbosityArgs {
 
     /// True if progress is displayed.
     pub(crate) fn shows_progress(self) -> bool {
-        !self.quiet && !self.no_progress && stderr_is_terminal()
+        !self.quiet && !self.no_progress && !self.like_perf && stderr_is_terminal()
     }
 
     /// Prints a report's lines and returns the exit code for them.
     pub(crate) fn print(self, report: &Report) -> u8 {
         let most = match (self.quiet, self.verbose) {
+            (_, 0) if self.like_perf => Level::Loss,
             (true, _) => Level::Warning,
             (_, 0) => Level::Info,
             _ => Level::Detail,
@@ -90,7 +94,9 @@ impl VerbosityArgs {
         add_lines(report, most, &mut text);
         // If standard error is closed, the report is lost.
         stderr().write_all(text.as_bytes()).ok();
-        if report.is_suspect() { 3 } else { 0 }
+        let is_strict =
+            !self.like_perf || std::env::var_os("PERFX_STRICT").is_some_and(|strict| strict == "1");
+        if report.is_suspect() && is_strict { 3 } else { 0 }
     }
 }
 

@@ -372,6 +372,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("reindex", &["-o", "OUT"]),
     ("repair", &["-v", "-o", "OUT"]),
     ("run", &["-p", "sort,reindex-times:add", "-o", "OUT"]),
+    ("shim", &["OUT"]),
     ("sort", &["-o", "OUT"]),
     ("split", &["--by", "pid", "-o", "OUT"]),
     ("split", &["--by", "comm", "-o", "OUT"]),
@@ -410,7 +411,7 @@ pub(crate) fn commands() -> Vec<(String, Vec<String>)> {
 }
 
 /// Commands without a recording as input.
-pub(crate) const WITHOUT_INPUT: [&str; 3] = ["completion", "man", "passes"];
+pub(crate) const WITHOUT_INPUT: [&str; 4] = ["completion", "man", "passes", "shim"];
 
 /// The result of a command: exit code, output, messages, and files with their bytes.
 type RunResult = (Option<i32>, Vec<u8>, String, BTreeMap<String, Vec<u8>>);

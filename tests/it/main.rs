@@ -77,6 +77,7 @@ mod schema;
 mod second_opinion;
 mod secrets;
 mod shares;
+mod shim;
 mod snapshots;
 mod split;
 mod stats;

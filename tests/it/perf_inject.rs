@@ -180,7 +180,7 @@ fn the_link_accepts_and_refuses_the_same_abbreviations_as_perf() {
             }
         }
         let ran = shim.run(Path::new(""), "perf-inject --build -i in.data -o out");
-        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert_eq!(ran.code, Some(129), "{}", ran.stderr);
         assert!(ran.stderr.contains("it could be --build-ids or --buildid-all"), "{}", ran.stderr);
     }
 }

@@ -3,9 +3,11 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use perfx_format::sample::{Sample, Weight, synth};
-use perfx_format::{Event, sample_type};
+use perfx_format::{Event, Kinds, sample_type};
 use perfx_look::clock::Clock;
 use perfx_pipeline::{Result, bail};
+
+use super::other::ShownRecords;
 
 /// A field of a sample, by perf's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -91,13 +93,32 @@ impl Field {
         })
     }
 
+    /// True if perf refuses to show the field of an event that does not record it.
+    fn is_required(self) -> bool {
+        use Field::{
+            Addr, Cgroup, CodePageSize, Cpu, DataPageSize, DataSrc, Dso, InsLat, Ip, Iregs, PhysAddr, Pid,
+            RetireLat, Sym, Tid, Time, Uregs, Weight,
+        };
+        let required = [
+            Ip, Addr, DataSrc, Weight, Sym, Dso, Pid, Tid, Time, Cpu, Iregs, Uregs, PhysAddr, DataPageSize,
+            CodePageSize, InsLat, RetireLat, Cgroup,
+        ];
+        required.contains(&self)
+    }
+
+    /// True if samples of a decoded trace may have the field, so that perf does not refuse it then.
+    fn comes_of_traces(self) -> bool {
+        use Field::{Addr, Cpu, DataSrc, Iregs, PhysAddr};
+        matches!(self, Addr | DataSrc | Cpu | Iregs | PhysAddr)
+    }
+
     /// Whether an event has the field. With `decoded`, hardware events have flags as raw data.
-    fn is_of(self, event: &Event, decoded: bool) -> bool {
-        let attr = event.attr();
+    fn is_of(self, event: &Event, ViewOptions { decoded, like_perf, .. }: &ViewOptions) -> bool {
+        let (attr, decoded, like_perf) = (event.attr(), *decoded, *like_perf);
         let is_of_kind = match self {
             Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
             // Other samples have none, but the same column.
-            Field::Flags => return decoded,
+            Field::Flags => return decoded || like_perf,
             // The target of a branch; else 0, as in perf.
             Field::Addr if decoded && matches!(attr.type_, HARDWARE | synth::TYPE) => return true,
             Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
@@ -112,59 +133,158 @@ impl Field {
 pub(super) const HARDWARE: u32 = 0;
 const BRANCHES: u64 = 4;
 
-/// The fields that perf prints by default.
-const DEFAULT: [Field; 12] = [
-    Field::Comm,
-    Field::Tid,
-    Field::Cpu,
-    Field::Time,
-    Field::Period,
-    Field::Event,
-    Field::Trace,
-    Field::Synth,
-    Field::Ip,
-    Field::Sym,
-    Field::Symoff,
-    Field::Dso,
-];
-
-/// The fields to print.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct FieldChoice {
-    /// Only these, in perf's order; `None` for perf's default fields.
-    pub only: Option<Vec<Field>>,
-    /// Additional fields.
-    pub with: Vec<Field>,
-    /// Excluded fields.
-    pub without: Vec<Field>,
+/// A group of events whose fields are chosen together, as in perf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Group {
+    /// PERF_TYPE_HARDWARE.
+    Hardware,
+    /// PERF_TYPE_SOFTWARE.
+    Software,
+    /// PERF_TYPE_TRACEPOINT.
+    Tracepoint,
+    /// PERF_TYPE_HW_CACHE.
+    Cache,
+    /// PERF_TYPE_RAW.
+    Raw,
+    /// PERF_TYPE_BREAKPOINT.
+    Breakpoint,
+    /// Events that are made when a trace is decoded.
+    Synth,
+    /// Those of other PMUs.
+    Other,
 }
 
+impl Group {
+    /// All of them.
+    pub const ALL: [Group; 8] = [
+        Group::Hardware,
+        Group::Software,
+        Group::Tracepoint,
+        Group::Cache,
+        Group::Raw,
+        Group::Breakpoint,
+        Group::Synth,
+        Group::Other,
+    ];
+
+    /// By the name before the fields of `-F`.
+    pub fn named(name: &str) -> Option<Group> {
+        Some(match name {
+            "hw" => Group::Hardware,
+            "sw" => Group::Software,
+            "trace" => Group::Tracepoint,
+            "raw" => Group::Raw,
+            "break" => Group::Breakpoint,
+            "synth" => Group::Synth,
+            _ => return None,
+        })
+    }
+
+    fn of(event: &Event) -> Group {
+        match event.attr().type_ {
+            synth::TYPE => Group::Synth,
+            number => Group::ALL[..6].get(number as usize).copied().unwrap_or(Group::Other),
+        }
+    }
+
+    /// The fields that perf prints by default, as far as the event has them. Tracepoints have addresses only with a
+    /// chain.
+    fn defaults(self, chain: bool) -> u64 {
+        use Field::{
+            Addr, CodePageSize, Comm, Cpu, DataPageSize, DataSrc, Dso, Event, InsLat, Ip, Period, PhysAddr,
+            RetireLat, Sym, Symoff, Synth, Tid, Time, Trace, Weight,
+        };
+        let code = bits(&[Ip, Sym, Symoff, Dso]);
+        bits(&[Comm, Tid, Cpu, Time, Event])
+            | match self {
+                Group::Tracepoint => bits(&[Trace]) | if chain { code } else { 0 },
+                Group::Synth => code | bits(&[Synth]),
+                Group::Raw => {
+                    let data =
+                        [Addr, DataSrc, Weight, InsLat, RetireLat, PhysAddr, DataPageSize, CodePageSize];
+                    code | bits(&[Period]) | bits(&data)
+                }
+                _ => code | bits(&[Period]),
+            }
+    }
+}
+
+/// Fields as bits, by number.
+#[inline]
+pub(super) const fn bits(fields: &[Field]) -> u64 {
+    let (mut bits, mut at) = (0, 0);
+    while at < fields.len() {
+        bits |= 1 << fields[at] as u64;
+        at += 1;
+    }
+    bits
+}
+
+/// The fields to print of a group of events, as bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct GroupChoice {
+    /// Only `with`; otherwise also those that perf prints by default.
+    only: bool,
+    with: u64,
+    without: u64,
+}
+
+/// The fields to print.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FieldChoice([GroupChoice; Group::ALL.len()]);
+
 impl FieldChoice {
-    /// The fields of an event.
-    ///
-    /// By default, perf shows the CPU only for tracepoints, without period, and addresses only with a chain.
-    pub(super) fn of(&self, event: &Event, decoded: bool) -> Vec<Field> {
-        let attr = event.attr();
-        let (trace, chain) = (attr.is_tracepoint(), attr.sample_type & sample_type::CALLCHAIN != 0);
-        let by_default = |field: &&Field| match field {
-            Field::Period => !trace && attr.type_ != synth::TYPE,
-            Field::Trace => trace,
-            Field::Ip | Field::Sym | Field::Symoff | Field::Dso => !trace || chain,
-            _ => true,
-        };
-        let mut fields = match &self.only {
-            Some(only) => only.clone(),
-            None => DEFAULT.iter().filter(by_default).copied().collect(),
-        };
-        fields.extend(&self.with);
-        fields.retain(|field| !self.without.contains(field) && field.is_of(event, decoded));
-        fields
+    /// The choices of a group, or of all.
+    fn of_group(&mut self, group: Option<Group>) -> &mut [GroupChoice] {
+        match group {
+            Some(group) => &mut self.0[group as usize..=group as usize],
+            None => &mut self.0,
+        }
+    }
+
+    /// Only these fields, in perf's order, for a group of events or all.
+    pub fn set(&mut self, group: Option<Group>, fields: &[Field]) {
+        let only = GroupChoice { only: true, with: bits(fields), without: 0 };
+        self.of_group(group).fill(only);
+    }
+
+    /// Also this field.
+    pub fn add(&mut self, group: Option<Group>, field: Field) {
+        for choice in self.of_group(group) {
+            choice.with |= bits(&[field]);
+            choice.without &= !bits(&[field]);
+        }
+    }
+
+    /// But not this field.
+    pub fn remove(&mut self, group: Option<Group>, field: Field) {
+        for choice in self.of_group(group) {
+            choice.with &= !bits(&[field]);
+            choice.without |= bits(&[field]);
+        }
+    }
+
+    /// The fields of an event, as bits.
+    pub(super) fn of(&self, event: &Event, options: &ViewOptions) -> u64 {
+        let group = Group::of(event);
+        let choice = self.0[group as usize];
+        // As perf, which adds to the default fields of tracepoints only if the user changes none.
+        let is_default = !options.like_perf || choice == GroupChoice::default();
+        let chain = event.attr().sample_type & sample_type::CALLCHAIN != 0 && !options.hides_chains;
+        let GroupChoice { only, with, without } = choice;
+        let mut chosen = (if only { 0 } else { group.defaults(chain && is_default) } | with) & !without;
+        if chosen & bits(&[Field::Dsoff]) != 0 {
+            chosen |= bits(&[Field::Dso]);
+        }
+        let of_event = Field::value_variants().iter().filter(|field| field.is_of(event, options));
+        of_event.fold(0, |fields, field| fields | chosen & bits(&[*field]))
     }
 
     /// True if perf shows the targets of a trace's branches: unless the user chooses other fields.
     pub(super) fn shows_targets(&self) -> bool {
-        let is_default = self.only.is_none() && self.without.is_empty();
-        (is_default && self.with.iter().all(|field| *field == Field::Flags)) || self.names(Field::Addr)
+        let GroupChoice { only, with, without } = self.0[Group::Hardware as usize];
+        let is_default = !only && without == 0 && with & !bits(&[Field::Flags]) == 0;
+        is_default || self.names(Field::Addr)
     }
 
     /// True if the raw data of decoded samples is shown.
@@ -190,27 +310,66 @@ impl FieldChoice {
 
     /// True if the user named the field.
     pub(super) fn names(&self, field: Field) -> bool {
-        self.only.iter().flatten().chain(&self.with).any(|named| *named == field)
+        self.0.iter().any(|choice| choice.with & bits(&[field]) != 0)
     }
 
-    /// Fails if a field that the user named is in no sample.
-    fn check(&self, events: &[Event], decoded: bool) -> Result<()> {
-        if self.only.is_some() && self.names(Field::Srcline) && !self.names(Field::Ip) {
-            bail!("srcline is the line of an address; -F needs ip, too");
-        }
-        for field in self.only.iter().flatten().chain(&self.with) {
-            if let Some((_, what)) = field.needs()
-                && !(decoded && *field == Field::Synth)
-                && !events.is_empty()
-                && !events.iter().any(|event| field.is_of(event, decoded))
-            {
-                let value = field.to_possible_value();
-                let name = value.as_ref().map_or("it", PossibleValue::get_name);
-                bail!("no event of this recording records {what}, so {name} can't be shown");
+    /// Fails if a field that the user named is in no sample; as perf, if the first event of a group lacks it.
+    fn check(&self, events: &[Event], options: &ViewOptions) -> Result<()> {
+        let real: Vec<&Event> = events.iter().filter(|event| !is_dummy(event)).collect();
+        let mut lacking: Option<Field> = None;
+        for group in Group::ALL {
+            let GroupChoice { only, with, .. } = self.0[group as usize];
+            let has = |field| with & bits(&[field]) != 0;
+            let Some(first) = real.iter().find(|event| Group::of(event) == group) else { continue };
+            let shown = self.of(first, options);
+            let lacks = |what: Field, of: Field| has(what) && shown & bits(&[of]) == 0;
+            if (only || options.like_perf) && lacks(Field::Srcline, Field::Ip) {
+                bail!("srcline is the line of an address; -F needs ip, too");
             }
+            if options.like_perf {
+                if lacks(Field::Symoff, Field::Sym) {
+                    bail!("symoff is the offset in a symbol; -F needs sym, too");
+                }
+                let is_refused = |field: &&Field| {
+                    let may_be_decoded = options.has_trace && field.comes_of_traces();
+                    has(**field) && field.is_required() && !may_be_decoded && !field.is_of(first, options)
+                };
+                lacking = lacking.or(Field::value_variants().iter().find(is_refused).copied());
+            }
+        }
+        if !options.like_perf && !real.is_empty() {
+            let is_in_none = |field: &&Field| {
+                let is_made = options.decoded && **field == Field::Synth;
+                let mut of = real.iter().filter(|event| field.is_of(event, options));
+                self.names(**field) && !is_made && of.next().is_none()
+            };
+            lacking = Field::value_variants().iter().find(is_in_none).copied();
+        }
+        if let Some((_, what)) = lacking.and_then(Field::needs) {
+            let value = lacking.and_then(|field| field.to_possible_value());
+            let name = value.as_ref().map_or("it", PossibleValue::get_name);
+            let which = if options.like_perf { "not every event" } else { "no event" };
+            bail!("{which} of this recording records {what}, so {name} can't be shown");
         }
         Ok(())
     }
+}
+
+/// True for PERF_COUNT_SW_DUMMY, which has no samples.
+fn is_dummy(event: &Event) -> bool {
+    event.attr().type_ == 1 && event.attr().config == 9
+}
+
+/// The start of shown times.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Times {
+    /// The clock of the recording.
+    #[default]
+    Recorded,
+    /// The first sample.
+    First,
+    /// The sample before.
+    Previous,
 }
 
 /// The output of `view`.
@@ -230,12 +389,35 @@ pub struct ViewOptions {
     pub count_only: bool,
     /// Prints each sample as a line of JSON.
     pub json: bool,
+    /// Addresses in place of call chains.
+    pub hides_chains: bool,
+    /// At most this many frames of a chain, from the innermost.
+    pub max_stack: Option<usize>,
+    /// The start of shown times.
+    pub times: Times,
+    /// Names of functions as in the symbol table.
+    pub mangled: bool,
+    /// Source files with their folders.
+    pub whole_paths: bool,
+    /// Narrow columns for names and CPUs.
+    pub narrow: bool,
+    /// Other records that are shown.
+    pub others: Vec<ShownRecords>,
+    /// A field that the first event of a group lacks is refused, and no other.
+    pub like_perf: bool,
+    /// The recording has AUX data.
+    pub has_trace: bool,
     /// The recording was decoded for this: samples have flags
     /// ([`FlowFlags`](perfx_format::sample::FlowFlags)) if [`FieldChoice::shows_flow`].
     pub decoded: bool,
 }
 
 impl ViewOptions {
+    /// The kinds of other records that are shown.
+    pub(super) fn shown_kinds(&self) -> Kinds {
+        self.others.iter().fold(Kinds::NONE, |kinds, other| kinds.union(other.kinds()))
+    }
+
     /// Fails if a field that the user named is in no sample.
     pub(super) fn check(&self, events: &[Event], clock: Clock) -> Result<()> {
         if self.fields.names(Field::Tod) && clock.wall_offset().is_none() {
@@ -243,7 +425,7 @@ impl ViewOptions {
                 "the recording does not relate its times to the wall clock (perf record -k), so tod can't be shown"
             );
         }
-        self.fields.check(events, self.decoded)
+        self.fields.check(events, self)
     }
 
     /// True if DWARF is searched for functions and source lines. Inlined calls are only shown in chains.

@@ -7,18 +7,7 @@ use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
-use super::fields::{Field, HARDWARE, ViewOptions};
-
-/// Fields as bits, by number.
-#[inline]
-const fn bits(fields: &[Field]) -> u64 {
-    let (mut bits, mut at) = (0, 0);
-    while at < fields.len() {
-        bits |= 1 << fields[at] as u64;
-        at += 1;
-    }
-    bits
-}
+use super::fields::{Field, HARDWARE, ViewOptions, bits};
 
 /// The fields at the start of a line.
 const FRONT: u64 = {
@@ -101,8 +90,8 @@ impl<'t> Form<'t> {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
                 trace: traces.get(number),
-                fields: bits(&options.fields.of(event, options.decoded)),
-                has_chain: facts.has_chains,
+                fields: options.fields.of(event, options),
+                has_chain: facts.has_chains && !options.hides_chains,
                 names_address,
                 is_branch,
                 shows_only_code: false,

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
+use super::fields::ViewOptions;
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_look::render::readable;
 use perfx_pipeline::{Context as _, Result};
@@ -102,14 +103,14 @@ impl SharedNames {
 /// Runs `work` on a thread, with the names of a recording's frames. Also returns the named DSOs.
 pub(super) fn with_names<R: Send>(
     search: Search<'_>,
-    inlined: bool,
+    options: &ViewOptions,
     work: impl FnOnce(&SharedNames) -> R + Send,
 ) -> Result<(R, Named)> {
     let (ask, asked) = channel();
     let shared = SharedNames { known: RwLock::default(), ask };
     with_deep_stack(|| {
         let files = dwarf_files();
-        let mut namer = Namer { names: Names::new(search), files: &files, inlined, places: HashMap::new() };
+        let mut namer = Namer { names: Names::new(search), files: &files, options, places: HashMap::new() };
         let result = thread::scope(|scope| {
             // Drops `shared` at its end, and with it the sender.
             let worker = thread::Builder::new().spawn_scoped(scope, move || work(&shared));
@@ -127,7 +128,7 @@ pub(super) fn with_names<R: Send>(
 struct Namer<'n> {
     names: Names<'n>,
     files: &'n DwarfFiles,
-    inlined: bool,
+    options: &'n ViewOptions,
     /// The DSOs and process memory needed so far.
     places: HashMap<(Option<u32>, u32), NamedPlace<'n>>,
 }
@@ -148,12 +149,16 @@ impl Namer<'_> {
         let dso: Option<Arc<[u8]>> = name.dso.as_deref().map(Arc::from);
         let is_kernel = matches!(frame.mode, KERNEL | GUEST_KERNEL);
         let dsoff = dso.as_ref().filter(|_| !is_kernel).map(|_| frame.at);
-        let innermost = || place_line(place.line(frame.at), place, frame, address);
-        let outer_only = lines == Lines::Innermost || !self.inlined;
+        let whole = self.options.whole_paths;
+        let innermost = || place_line(place.line(frame.at), place, (frame, address), whole);
+        let outer_only = lines == Lines::Innermost || !self.options.inlined;
         let functions = name.functions.iter().take(if outer_only { 1 } else { usize::MAX }).rev();
         let mut calls: Vec<Called> = functions
             .map(|function| Called {
-                name: Some(function.name.clone()),
+                name: Some(match self.options.mangled {
+                    true => function.symbol.as_ref().into(),
+                    false => function.name.clone(),
+                }),
                 offset: name.offset,
                 inlined: function.inlined,
                 dso: dso.clone(),
@@ -162,7 +167,7 @@ impl Namer<'_> {
                     Lines::None => None,
                     Lines::Innermost => innermost(),
                     Lines::Each => {
-                        place_line(function.file.clone().zip(function.line), place, frame, address)
+                        place_line(function.file.clone().zip(function.line), place, (frame, address), whole)
                     }
                 },
             })
@@ -187,11 +192,12 @@ impl Namer<'_> {
 fn place_line(
     line: Option<(String, u32)>,
     place: &NamedPlace<'_>,
-    frame: Frame,
-    address: u64,
+    (frame, address): (Frame, u64),
+    whole: bool,
 ) -> Option<String> {
     let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
     match (line, place.dso()) {
+        (Some((file, line)), _) if whole => Some(format!("{}:{line}", readable(file.as_bytes()))),
         (Some((file, line)), _) => Some(format!("{}:{line}", base(&readable(file.as_bytes())))),
         (None, Some(dso)) => {
             Some(format!("{}[{:x}]", base(&readable(dso)), place.address(frame.at).unwrap_or(address)))

@@ -32,8 +32,8 @@ pub(super) enum Piece {
     Open(OpenSample),
     /// The user part of the chains of a thread.
     User { tid: u32, cookie: u64, frames: Vec<(u64, Frame)> },
-    /// The line of a place where decoding a trace failed.
-    Error(String),
+    /// Another record, or a place where decoding a trace failed.
+    Other(Vec<u8>),
 }
 
 /// A sample that cannot be written yet.
@@ -141,8 +141,9 @@ impl Reader<'_> {
         let mut walker = batch.walk();
         let mut written = 0;
         let mut last = None;
+        let shown = self.writer.options.shown_kinds();
         while written < most
-            && let Some(record) = walker.next_wanted(WANTED, usize::MAX)?
+            && let Some(record) = walker.next_wanted(WANTED.union(shown), usize::MAX)?
         {
             if record.kind() == RecordType::SAMPLE {
                 let view = || SampleView::of(&record, &batch.layouts);
@@ -150,10 +151,14 @@ impl Reader<'_> {
                 if self.is_selected.as_mut().is_none_or(is_selected) {
                     written += self.sample((&mut pieces, &mut counters), batch, &record, &mut last)?;
                 }
+            } else if shown.contains(record.kind()) {
+                let mut text = Vec::new();
+                self.writer.write_other(&mut text, &record, &batch.layouts);
+                pieces.push(Piece::Other(text));
             } else if let Some(user) = CallchainDeferred::of(&record) {
                 pieces.extend(self.user_part(&record, user, &batch.layouts));
             } else if let Some(error) = AuxtraceError::of(&record).filter(|_| self.shows_errors) {
-                pieces.push(Piece::Error(error_line(&error)));
+                pieces.push(Piece::Other(error_line(&error).into_bytes()));
             }
         }
         let (counters, losses) = counters.end();

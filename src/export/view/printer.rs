@@ -77,8 +77,8 @@ impl<'v, 'o> Printer<'v, 'o> {
                     self.texts.give(text);
                 }
                 Piece::Open(sample) => self.open(sample)?,
-                Piece::Error(line) if self.left() > 0 => self.out.write_all(line.as_bytes())?,
-                Piece::Error(_) => {}
+                Piece::Other(text) if self.left() > 0 => self.out.write_all(&text)?,
+                Piece::Other(_) => {}
                 Piece::User { tid, cookie, frames } => {
                     // perf prints all waiting samples of the thread, even if their cookie differs.
                     for waiting in self.waiting.remove(&tid).unwrap_or_default() {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
 use perfx_format::sample::{Branch, Branches, CallStack, FlowFlags, Sample};
-use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, named_pid};
+use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, named_pid, named_task};
 use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
@@ -17,10 +18,11 @@ use perfx_samples::SampleView;
 
 use super::branches::{self, WrittenBranches};
 use super::data_src;
-use super::fields::{Field, ViewOptions, latencies, weight};
+use super::fields::{Field, Times, ViewOptions, latencies, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, Counted, SampleLine};
 use super::names::{Found, Lines, SharedNames};
+use super::other;
 use super::synth;
 use super::text::{
     mode_letters, page_size, push_address, push_call, push_cpu, push_registers, push_time, push_wide,
@@ -47,6 +49,8 @@ pub(super) struct SampleWriter<'v> {
     pub(super) forms: &'v [Form<'v>],
     pub(super) options: &'v ViewOptions,
     names: &'v SharedNames,
+    /// The time since which others are shown, ns; 0 before the first sample.
+    before: &'v AtomicU64,
     /// The names of threads, and the keys for which they are valid.
     comms: HashMap<(Machine, u32), Comm, RandomState>,
     /// By the number of the frame form: frames in chains, of samples without a chain, and other symbols.
@@ -154,12 +158,26 @@ impl<'v> SampleWriter<'v> {
         forms: &'v [Form<'v>],
         options: &'v ViewOptions,
         names: &'v SharedNames,
+        before: &'v AtomicU64,
     ) -> SampleWriter<'v> {
         let written = (0..3 * FrameForm::COUNT).map(|_| None).collect();
         let chains = vec![WrittenChain::default(); CHAINS];
         let (comms, branches) = (HashMap::default(), WrittenBranches::default());
         let (front, last, indent) = (None, None, None);
-        SampleWriter { facts, forms, options, names, comms, written, chains, front, branches, last, indent }
+        SampleWriter {
+            facts,
+            forms,
+            options,
+            names,
+            before,
+            comms,
+            written,
+            chains,
+            front,
+            branches,
+            last,
+            indent,
+        }
     }
 
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
@@ -215,7 +233,7 @@ impl<'v> SampleWriter<'v> {
         }
         let begin = out.len();
         let (time, during) = self.push_new_front(out, shown, *at);
-        if self.options.decoded {
+        if self.options.decoded && self.options.times == Times::Recorded {
             let written = WrittenFront { text: out[begin..].to_vec(), time, during };
             let Sample { identifier, id, pid_tid, cpu, time, .. } = *parts;
             let (id, cpumode) = (identifier.or(id), record.cpumode());
@@ -230,18 +248,65 @@ impl<'v> SampleWriter<'v> {
         shown: Shown<'_>,
         at: At<'_>,
     ) -> (Range<usize>, Range<OrderKey>) {
-        let Shown { record, layout, parts, event, period, .. } = shown;
+        let forms = self.forms;
+        let form = &forms[shown.event];
+        let tid = shown.parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+        let written = self.push_thread_and_time(out, shown, at, tid);
+        if form.has(Field::Period) {
+            push_wide(out, 10, |out| push_number(out, shown.period));
+            out.push(b' ');
+        }
+        if form.has(Field::Event) {
+            out.extend_from_slice(form.name.as_bytes());
+        }
+        written
+    }
+
+    /// Appends another record, with thread, CPU and time.
+    pub(super) fn write_other(&mut self, out: &mut Vec<u8>, record: &Record<'_>, layouts: &Layouts) {
+        if let Some(sample) = SampleView::of(record, layouts) {
+            let (time, cpu) = (sample.layout.recorded_time(record), sample.cpu());
+            let mut parts = Sample::default();
+            (parts.pid_tid, parts.time, parts.cpu, parts.id) = (sample.task(), time, cpu, sample.id());
+            let event = sample.event_in(self.facts).unwrap_or(0);
+            let Some((_, named)) = named_task(record).or(parts.pid_tid) else { return };
+            // A name counts from its record on.
+            let at = At { sample, pid: sample.pid(), key: sample.key().next() };
+            let shown =
+                Shown { record, layouts, layout: sample.layout, parts: &parts, event, period: 0, user: &[] };
+            if event < self.forms.len() {
+                self.push_thread_and_time(out, shown, at, named);
+            }
+        }
+        out.extend_from_slice(other::text(record, layouts).as_bytes());
+    }
+
+    /// Appends the name of the thread `named`, then thread, CPU and time of the record. Returns the place of the time in
+    /// it, and the keys for which the rest is the same.
+    fn push_thread_and_time(
+        &mut self,
+        out: &mut Vec<u8>,
+        shown: Shown<'_>,
+        at: At<'_>,
+        named: u32,
+    ) -> (Range<usize>, Range<OrderKey>) {
+        let Shown { record, layout, parts, event, .. } = shown;
         let begin = out.len();
         let mut during = OrderKey::ALL;
         let forms = self.forms;
         let form = &forms[event];
+        let narrow = self.options.narrow;
         let (pid, vcpu) = self.guest(record, layout, form);
         let texts = [pid.map(|pid| format!("VM:{pid:>5} ")), vcpu.map(|vcpu| format!("VCPU:{vcpu:03} "))];
         texts.iter().flatten().for_each(|text| out.extend_from_slice(text.as_bytes()));
         if form.has(Field::Comm) {
-            let Comm { readable: comm, during: named, .. } = self.comm(shown, at);
-            during = named.clone();
+            let Comm { readable: comm, during: so_named, .. } = self.comm(at, named);
+            during = so_named.clone();
             match form.has_chain && form.has(Field::Ip) {
+                _ if narrow => {
+                    let end = comm.len().min(8);
+                    push_wide(out, 8, |out| out.extend_from_slice(&comm.as_bytes()[..end]));
+                }
                 true => out.extend_from_slice(comm.as_bytes()),
                 false => push_wide(out, 16, |out| out.extend_from_slice(comm.as_bytes())),
             }
@@ -264,7 +329,10 @@ impl<'v> SampleWriter<'v> {
             out.push(b' ');
         }
         if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
-            push_cpu(out, cpu as i32);
+            match narrow {
+                true => out.extend_from_slice(format!("{:3} ", cpu as i32).as_bytes()),
+                false => push_cpu(out, cpu as i32),
+            }
         }
         if form.has(Field::Misc) {
             out.extend_from_slice(format!("{:<6}", mode_letters(record.cpumode())).as_bytes());
@@ -276,17 +344,20 @@ impl<'v> SampleWriter<'v> {
         }
         let time = out.len() - begin;
         if form.has(Field::Time) {
-            push_time(out, parts.time.unwrap_or(0), self.options.nanoseconds);
+            push_time(out, self.related(parts.time.unwrap_or(0)), self.options.nanoseconds);
         }
-        let text = time..out.len() - begin;
-        if form.has(Field::Period) {
-            push_wide(out, 10, |out| push_number(out, period));
-            out.push(b' ');
+        (time..out.len() - begin, during)
+    }
+
+    /// A time, ns, as it is shown.
+    fn related(&self, time: u64) -> u64 {
+        let before = self.before.load(Ordering::Relaxed);
+        match self.options.times {
+            Times::Recorded => return time,
+            Times::First if before > 0 => {}
+            Times::First | Times::Previous => self.before.store(time, Ordering::Relaxed),
         }
-        if form.has(Field::Event) {
-            out.extend_from_slice(form.name.as_bytes());
-        }
-        (text, during)
+        if before > 0 { time.wrapping_sub(before) } else { 0 }
     }
 
     /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
@@ -352,7 +423,7 @@ impl<'v> SampleWriter<'v> {
             );
         }
         let has_ip = form.has(Field::Ip);
-        let stack = CallStack::in_sample(parts, record, layout);
+        let stack = CallStack::in_sample(parts, record, layout).filter(|_| !self.options.hides_chains);
         match stack.filter(|_| has_ip) {
             Some(stack) => {
                 out.push(b'\n');
@@ -505,7 +576,8 @@ impl<'v> SampleWriter<'v> {
             to,
             flags: flags.map_or(0, |flags| flags.0),
         });
-        self.last = branch.filter(|_| form.shows_only_code && parts.time.is_some());
+        let is_recorded = self.options.times == Times::Recorded;
+        self.last = branch.filter(|_| form.shows_only_code && parts.time.is_some() && is_recorded);
         if let Some(branch) = &branch
             && let Some(text) = self.branches.get(branch, at.key)
         {
@@ -562,7 +634,9 @@ impl<'v> SampleWriter<'v> {
         let ends = ends.map(found).collect::<Result<Vec<_>>>()?;
         let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
         let guest = self.guest(record, layout, form);
-        let comm = form.has(Field::Comm).then(|| &self.comm(shown, at).name[..]);
+        let comm = form
+            .has(Field::Comm)
+            .then(|| &self.comm(at, parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid)).name[..]);
         let mut line = SampleLine::new(form, parts, period);
         line.comm = comm.map(json::text);
         (line.machine_pid, line.vcpu) = guest;
@@ -617,9 +691,8 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// The name of the sample's thread at its time.
-    fn comm(&mut self, shown: Shown<'_>, at: At<'_>) -> &Comm {
-        let tid = shown.parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+    /// The name of a thread at the time of a sample.
+    fn comm(&mut self, at: At<'_>, tid: u32) -> &Comm {
         let machine =
             self.facts.guests.machine(at.sample.record, at.sample.layouts, named_pid(at.sample.record));
         if self.comms.len() > COMMS {
@@ -678,7 +751,8 @@ impl<'v> SampleWriter<'v> {
             kept = WrittenChain { form, ..WrittenChain::default() };
         }
         let WrittenChain { last, text, ends, .. } = &mut kept;
-        let spaces = stack.frames().map(|entry| (at.space(&self.facts.guests, entry.0), entry));
+        let most = self.options.max_stack.unwrap_or(usize::MAX);
+        let spaces = stack.frames().take(most).map(|entry| (at.space(&self.facts.guests, entry.0), entry));
         let shared = last.next(at.key, spaces);
         let (begin, new) = (out.len(), last.addresses().len() - shared);
         let mut starts = Vec::with_capacity(new);

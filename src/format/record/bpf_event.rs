@@ -13,6 +13,11 @@ pub fn bpf_tag(record: &Record<'_>) -> Option<[u8; 8]> {
     tag.try_into().ok()
 }
 
+/// The number of the kind of event: 1 load, 2 unload. `None` for other kinds of records.
+pub fn bpf_kind(record: &Record<'_>) -> Option<u16> {
+    record.u16(8).filter(|_| record.kind() == RecordType::BPF_EVENT)
+}
+
 /// Replaces the tag in the bytes of a record. Returns `None` and changes nothing if it is not a BPF_EVENT.
 pub fn set_bpf_tag(record: &mut [u8], tag: [u8; 8], endian: Endian) -> Option<()> {
     if endian.u32(record, 0) != Some(RecordType::BPF_EVENT.0) {

@@ -1,0 +1,67 @@
+//! Prints build-ids as `perf buildid-list` does: those in the header of a recording, those of the DSOs that samples hit,
+//! or that of an ELF file.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use perfx_export::Grouping;
+use perfx_filter::SelectArgs;
+use perfx_format::Feature;
+use perfx_look::render::readable;
+use perfx_pipeline::Report;
+use perfx_resolve::{RecordedIds, dso_name};
+
+use crate::args::ReadArgs;
+use crate::commands::export::input::StackArgs;
+use crate::io::output::stdout;
+use crate::io::source::{InputArgs, Source};
+
+/// The options of perf buildid-list.
+#[derive(Args, Debug)]
+pub(super) struct BuildidList {
+    #[command(flatten)]
+    input: InputArgs,
+    #[arg(long)]
+    with_hits: bool,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// The width of a build-id, characters.
+const WIDTH: usize = 40;
+
+impl BuildidList {
+    pub(super) fn run(&self) -> Result<u8> {
+        let mut out = stdout();
+        let source = Source::of(&self.input);
+        if let Source::Path(path) = &source
+            && let Ok(Some(id)) = build_id::of_file(path)
+        {
+            writeln!(out, "{id}")?;
+            return Ok(0);
+        }
+        let recording = source.open_rereadable()?;
+        let mut report = Report::default();
+        // By their names.
+        let mut rows = BTreeSet::new();
+        if recording.features.contains_key(&Feature::BUILD_ID) && !self.with_hits {
+            let ids = RecordedIds::new(&recording.features, recording.endian, &[]);
+            rows.extend(ids.entries().map(|(_, name, id)| (name.to_vec(), id.to_string())));
+        } else {
+            let stacks = StackArgs::of(&SelectArgs::default(), self.read);
+            let collected = stacks.collect(recording, &stacks.ids()?, Grouping::default(), &mut report)?;
+            let facts = &collected.facts;
+            let hit: BTreeSet<u32> = collected.stacks.tree.frames().filter_map(|frame| frame.dso).collect();
+            for dso in hit.into_iter().filter_map(|number| facts.spaces.dsos().get(number as usize)) {
+                let (dso, _) = dso;
+                let id = facts.ids.get(dso).map(|id| id.to_string());
+                rows.insert((dso_name(dso).to_vec(), id.unwrap_or_default()));
+            }
+        }
+        rows.iter().try_for_each(|(name, id)| writeln!(out, "{id:WIDTH$} {}", readable(name)))?;
+        out.flush()?;
+        Ok(self.read.verbosity.print(&report))
+    }
+}

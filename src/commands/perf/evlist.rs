@@ -1,0 +1,104 @@
+//! Prints the events of a recording as `perf evlist` does.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use perfx_format::decode::attr_as_perf;
+use perfx_format::features::{GroupDesc, formats_by_id, read_group_desc, trace_formats};
+use perfx_format::{Attr, Feature};
+use perfx_look::render::readable;
+use perfx_pipeline::Report;
+use perfx_resolve::Facts;
+
+use crate::args::ReadArgs;
+use crate::io::output::stdout;
+use crate::io::source::{InputArgs, Source};
+
+/// The options of perf evlist.
+#[derive(Args, Debug)]
+pub(super) struct Evlist {
+    #[command(flatten)]
+    input: InputArgs,
+    #[arg(long)]
+    freq: bool,
+    #[arg(long)]
+    group: bool,
+    #[arg(long)]
+    attrs: bool,
+    #[arg(long)]
+    trace_fields: bool,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+impl Evlist {
+    pub(super) fn run(&self) -> Result<u8> {
+        let mut recording = Source::of(&self.input).open_rereadable()?;
+        let threads = self.read.threads.count(&recording);
+        let facts = Facts::survey(&mut recording, threads, false)?;
+        let events = recording.all_events();
+        let (features, endian) = (&recording.features, recording.endian);
+        let formats = features.get(&Feature::TRACING_DATA).map(|section| trace_formats(section, endian));
+        let formats = formats_by_id(&formats.unwrap_or_default());
+        let groups = features.get(&Feature::GROUP_DESC).and_then(|section| read_group_desc(section, endian));
+        let names = facts.events.iter().map(|event| readable(&event.name));
+        let mut lines: Vec<String> = names
+            .zip(&events)
+            .map(|(name, event)| {
+                let attr = event.attr();
+                let mut facts = self.facts(attr, &name);
+                if self.trace_fields {
+                    let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
+                    let own = format.iter().flat_map(|format| format.fields());
+                    let own: Vec<_> =
+                        own.filter(|field| !field.is_common()).map(|field| field.name).collect();
+                    facts.push(match attr.is_tracepoint() {
+                        true => format!("trace_fields: {}", own.join(",")),
+                        false => "(not a tracepoint)".to_owned(),
+                    });
+                }
+                if facts.is_empty() { name } else { format!("{name}: {}", facts.join(", ")) }
+            })
+            .collect();
+        if self.group {
+            lines = grouped(lines, &groups.unwrap_or_default());
+        }
+        let mut out = stdout();
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        out.flush()?;
+        Ok(self.read.verbosity.print(&Report::default()))
+    }
+
+    /// How an event was counted, as far as it is asked for.
+    fn facts(&self, attr: &Attr, name: &str) -> Vec<String> {
+        if self.attrs {
+            let named = |(field, value): (&'static str, String)| match field {
+                // The names of tracepoints are those of their formats.
+                "config" if attr.is_tracepoint() => format!("{field}: {value} ({name})"),
+                _ => format!("{field}: {value}"),
+            };
+            return attr_as_perf(attr).into_iter().map(named).collect();
+        }
+        let freq = if attr.freq() { "sample_freq" } else { "sample_period" };
+        if self.freq { vec![format!("{freq}={}", attr.sample_period)] } else { Vec::new() }
+    }
+}
+
+/// The events with the members of each group in one line.
+fn grouped(lines: Vec<String>, groups: &[GroupDesc<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut lines = lines.into_iter().zip(0..);
+    while let Some((line, at)) = lines.next() {
+        match groups.iter().find(|group| group.leader == at && group.members > 1) {
+            Some(group) => {
+                let others = lines.by_ref().take(group.members as usize - 1).map(|(line, _)| line);
+                let members: Vec<_> = std::iter::once(line).chain(others).collect();
+                let name = if group.name == b"{anon_group}" { String::new() } else { readable(group.name) };
+                out.push(format!("{name}{{{}}}", members.join(",")));
+            }
+            None => out.push(line),
+        }
+    }
+    out
+}

@@ -1,0 +1,205 @@
+//! A program called `perf` that is perfx: it runs perf's command lines with perf's manners, and leaves to the next perf in
+//! PATH what perfx does not have.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::args;
+use crate::support::{Fixture, Ran, Stdin, clean, perfx, run, temp};
+
+/// A folder with the shim in `bin`, and a script in place of another perf in `next`, which prints its arguments.
+struct Shim(tempfile::TempDir);
+
+impl Shim {
+    fn new() -> Shim {
+        let shim = Shim(temp());
+        perfx(args!["shim", shim.path("bin")]).done().unwrap();
+        fs::create_dir(shim.path("next")).unwrap();
+        script(&shim.path("next/perf"), "echo \"next perf: $*\"; exit 7");
+        shim
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `perf` with these words, in a PATH of these folders.
+    fn run(&self, folders: &[&str], words: &str, more: &[(&str, &str)]) -> Ran {
+        let mut shell = clean("/bin/bash");
+        let folders: Vec<_> = folders.iter().map(|name| self.path(name).display().to_string()).collect();
+        shell.args(["-c", &format!("perf {words}")]).current_dir(self.0.path());
+        shell.env("PATH", folders.join(":")).env("HOME", self.0.path()).envs(more.iter().copied());
+        run(&mut shell, Stdin::Null)
+    }
+
+    /// The same without another perf.
+    fn alone(&self, words: &str) -> Ran {
+        self.run(&["bin"], words, &[])
+    }
+}
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/bash\n{text}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn input(name: &str) -> String {
+    Fixture::new(name).path.display().to_string()
+}
+
+#[test]
+fn what_perfx_does_not_have_goes_to_the_next_perf_unchanged() {
+    let shim = Shim::new();
+    for words in
+        ["record -o x y", "--no-pager top", "script -s prog.py", "script --xed", "script report flamegraph"]
+    {
+        let ran = shim.run(&["bin", "next"], words, &[]);
+        assert_eq!((ran.code, &*ran.text(), &*ran.stderr), (Some(7), &*format!("next perf: {words}\n"), ""));
+        let ran = shim.run(&["bin", "next"], words, &[("PERFX_VERBOSE", "1")]);
+        assert!(ran.stderr.contains("next/perf runs this"), "{}", ran.stderr);
+        let ran = shim.alone(words);
+        assert_eq!((ran.code, &*ran.text()), (Some(129), ""), "{words}");
+        assert!(ran.stderr.contains("there is no other perf in PATH"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_shim_never_runs_itself_or_another_shim_twice() {
+    let shim = Shim::new();
+    // Other names of the same program, and a copy of it, which has another inode.
+    symlink(shim.path("bin"), shim.path("again")).unwrap();
+    fs::create_dir(shim.path("copy")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_perfx"), shim.path("copy/perf")).unwrap();
+    for folders in [&["bin", "again"][..], &["bin", "copy", "again"], &["copy", "bin", "copy"]] {
+        let ran = shim.run(folders, "record x", &[]);
+        assert_eq!(ran.code, Some(129), "{folders:?}: {}", ran.stderr);
+        let ran = shim.run(&[folders, &["next"]].concat(), "record x", &[]);
+        assert_eq!((ran.code, &*ran.text()), (Some(7), "next perf: record x\n"), "{folders:?}");
+    }
+}
+
+/// Scripts named perf that call a link to perfx for some commands have the next perf in themselves.
+#[test]
+fn a_script_in_front_of_the_shim_gets_a_line_only_once() {
+    let shim = Shim::new();
+    fs::create_dir(shim.path("front")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_perfx"), shim.path("front/perf-inject")).unwrap();
+    script(&shim.path("front/perf"), "shift; exec perf-inject \"$@\"");
+    let ran = shim.run(&["front", "bin"], "inject --no-such", &[]);
+    assert_eq!(ran.code, Some(129), "{}", ran.stderr);
+    let ran = shim.run(&["front", "bin", "next"], "inject --no-such", &[]);
+    assert_eq!((ran.code, &*ran.text()), (Some(7), "next perf: inject --no-such\n"));
+}
+
+#[test]
+fn perf_script_is_silent_on_standard_error_and_returns_perfs_codes() {
+    let shim = Shim::new();
+    let (whole, cut) = (input("recorded/fp.p61.data"), input("recorded/lost.p61.data"));
+    let ran = shim.alone(&format!("script --symfs nowhere -i {whole}"));
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert!(ran.text().starts_with("burn   29805  5779.326983:     200040 cpu-clock: \n"));
+    let ran = shim.alone(&format!("script -i {cut} -F event"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    for (words, code) in [
+        ("script -i missing", 255),
+        ("script -F nothing -i x", 129),
+        ("script --nothing", 129),
+        ("script --show -i x", 129),
+        ("evlist -i missing", 255),
+        ("buildid-list -i missing", 255),
+        ("inject --nothing", 129),
+    ] {
+        let ran = shim.alone(words);
+        assert_eq!((ran.code, &*ran.text()), (Some(code), ""), "{words}: {}", ran.stderr);
+        assert!(!ran.stderr.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn losses_change_the_exit_code_only_on_demand() {
+    let shim = Shim::new();
+    let words = format!("script -i {}", input("crafted/sample-raw-short-le.data"));
+    let [mild, strict] = ["0", "1"].map(|strict| shim.run(&["bin"], &words, &[("PERFX_STRICT", strict)]));
+    assert_eq!((mild.code, mild.text()), (Some(0), strict.text()));
+    assert_eq!(mild.stderr, strict.stderr);
+    assert_eq!(strict.code, Some(if strict.stderr.is_empty() { 0 } else { 3 }), "{}", strict.stderr);
+}
+
+#[test]
+fn one_line_has_its_parts_in_any_of_perfs_ways() {
+    let shim = Shim::new();
+    fs::copy(input("recorded/plain.p61.data"), shim.path("perf.data")).unwrap();
+    let wanted = shim.alone("script --symfs nowhere -F comm,tid,time,event -i perf.data").text();
+    assert!(wanted.starts_with("            burn   29112  5769.982856: cpu-clock: \n"), "{wanted}");
+    for words in [
+        "script --symfs=nowhere -Fcomm,tid,time,event",
+        "--no-pager script --symf nowhere --fie tid,event,time,comm --inp perf.data",
+        "script --symfs nowhere -F pid -F comm,tid,time,event --no-ns --ns --no-ns",
+        "script --symfs nowhere -F -period,-ip,-sym,-dso -f",
+        "--buildid-dir nowhere script --symfs nowhere -F sw:comm,tid,time,event -ix -iperf.data",
+        "script --comms nobody --comm burn --symfs nowhere -F comm,tid,time,event",
+    ] {
+        let ran = shim.alone(words);
+        assert_eq!((ran.code, ran.text()), (Some(0), wanted.clone()), "{words}: {}", ran.stderr);
+    }
+    let piped = "inject -i perf.data -b | perf script --symfs nowhere -F comm,tid,time,event -i -";
+    assert_eq!(shim.alone(piped).text(), wanted);
+}
+
+#[test]
+fn a_field_that_an_event_lacks_is_refused_only_if_perf_refuses_it() {
+    let shim = Shim::new();
+    for (fields, recording, is_taken) in [
+        ("addr", "recorded/plain.p73.data", false),
+        ("+cpu", "recorded/plain.p73.data", false),
+        ("brstack,pid", "recorded/plain.p73.data", true),
+        ("trace,event", "recorded/plain.p73.data", true),
+        ("hw:addr", "recorded/plain.p73.data", true),
+        ("+srcline", "recorded/plain.p73.data", true),
+        ("+srcline", "recorded/tracepoint.p73.data", false),
+        ("+symoff", "recorded/tracepoint.p73.data", false),
+        ("comm,+tid", "recorded/plain.p73.data", false),
+    ] {
+        let ran = shim.alone(&format!("script -F {fields} -i {}", input(recording)));
+        assert_eq!(ran.code == Some(0), is_taken, "{fields} {recording}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn evlist_and_buildid_list_print_perfs_lines() {
+    let shim = Shim::new();
+    let tracepoint = input("recorded/tracepoint.p73.data");
+    let group = input("recorded/group-read.p73.data");
+    for (words, wanted) in [
+        (format!("evlist -i {group}"), "task-clock\npage-faults\ncs\n"),
+        (format!("evlist -g -i {group}"), "{task-clock,page-faults,cs}\n"),
+        (
+            format!("evlist -F -i {group}"),
+            "task-clock: sample_freq=4999\npage-faults: sample_period=0\ncs: sample_period=0\n",
+        ),
+        (format!("evlist --trace-fields -i {tracepoint}"), "raw_syscalls:sys_enter: trace_fields: id,args\n"),
+        (
+            format!("buildid-list -i {}", input("recorded/plain.p61.data")),
+            "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn\n\
+             7ebc65e52f2bbea498b4040fa92f7238377aaba9 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2\n\
+             c000000000000000000000000000000000000001 [kernel.kallsyms]\n\
+             a599807156a2a62fe956a82e388aeeabc874119c [vdso]\n",
+        ),
+        (
+            format!("buildid-list -H -i {}", input("recorded/fp.p61.data")),
+            "b000000000000000000000000000000000000001 /tmp/perfx-data/work/burn\n\
+             7ebc65e52f2bbea498b4040fa92f7238377aaba9 /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2\n\
+             \u{20}                                        /usr/lib/x86_64-linux-gnu/libc.so.6\n\
+             c000000000000000000000000000000000000001 [kernel.kallsyms]\n",
+        ),
+    ] {
+        let ran = shim.alone(&words);
+        assert_eq!((ran.code, &*ran.text(), &*ran.stderr), (Some(0), wanted, ""), "{words}");
+    }
+    let ran = shim.alone(&format!("evlist -v -i {tracepoint}"));
+    assert!(
+        ran.text()
+            .starts_with("raw_syscalls:sys_enter: type: 2 (PERF_TYPE_TRACEPOINT), size: 144, config: 0x1bb")
+    );
+}
