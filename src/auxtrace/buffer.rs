@@ -10,7 +10,7 @@ pub struct Buffer {
     pub cpu: u32,
     /// The thread, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub tid: u32,
-    /// Its data, contiguous in each of these lists.
+    /// Its data; each list is without gaps.
     pub(crate) traces: Vec<Vec<Bytes>>,
     pub(crate) switches: Switches,
 }

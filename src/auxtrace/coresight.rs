@@ -142,7 +142,7 @@ impl Written {
         let mut records: HashMap<u32, BTreeMap<u64, Vec<Recorded>>> = HashMap::new();
         for record in &self.records {
             let owner = if is_of_thread { record.tid } else { record.cpu };
-            // Data that ends with an AUXTRACE record belongs to that record.
+            // In snapshots, the offset is the end of the data.
             let is_end = record.aux.flags & Aux::OVERWRITE != 0;
             let at = record.aux.offset.saturating_sub(is_end.into());
             records.entry(owner).or_default().entry(at).or_default().push(*record);

@@ -8,12 +8,12 @@ use perfx_trace::{Blocks, Sink};
 pub struct Part {
     /// The buffer.
     pub buffer: usize,
-    /// The number of the trace among those of all buffers; data was lost between two of a buffer.
+    /// The number of the trace among all traces. Between two of a buffer, data was lost.
     pub trace: usize,
     /// The number of the part among those of its buffer, from 0 without gaps.
     pub number: u64,
-    /// A lower bound for times in this part and all later ones, ticks. If a trace goes back in time, its
-    /// later parts have the time before that.
+    /// A lower bound for times in this part and all later ones, ticks: if a trace goes back in time, the time
+    /// before that.
     pub time: u64,
 }
 
@@ -45,7 +45,7 @@ impl<W: Work> Drop for Panics<'_, W> {
     }
 }
 
-/// The smallest part, bytes of a trace. With a quarter of it, threads wait for each other so often that two
+/// The minimum size of a part, bytes. With a quarter of it, threads wait for each other so often that two
 /// take an eighth more CPU time.
 pub const UNIT: u64 = 128 << 10;
 

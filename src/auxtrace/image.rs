@@ -25,7 +25,7 @@ use crate::programs::Programs;
 use crate::recorded::Recorded;
 use crate::running::Task;
 
-/// The object that a DSO is searched as.
+/// The object to find for a DSO.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// The object.
@@ -61,9 +61,9 @@ pub struct Code {
     files: Vec<OnceLock<Option<CodeFile>>>,
     /// The same for its functions.
     functions: Vec<OnceLock<Option<Functions>>>,
-    /// The decoder's numbers for code: by DSO, and addresses with their offsets.
+    /// The decoder's number for each piece of code, by DSO and place.
     ids: Mutex<HashMap<(u32, Place), u64>>,
-    /// The kernel's memory, if the recording has a copy or that kernel is still running.
+    /// The recording's copy of the kernel's memory; else the running kernel is used.
     kcore: Option<PathBuf>,
     memory: OnceLock<Option<CodeFile>>,
     programs: Programs,
@@ -89,7 +89,7 @@ enum FileContent {
     Kernel(KernelText),
 }
 
-/// Instead of the number of a DSO: the memory of the kernel.
+/// The memory of the kernel, in place of a DSO's number.
 pub(crate) const MEMORY: u32 = u32::MAX;
 /// Likewise: changed code of the kernel.
 pub(crate) const CHANGED: u32 = u32::MAX - 1;
@@ -221,7 +221,7 @@ impl Code {
         Some((dso, self.known.get(number as usize)?.as_ref()))
     }
 
-    /// The tick of a key until which a result holds.
+    /// Converts a result's end from a key to ticks.
     fn until(&self, key: OrderKey) -> u64 {
         if key == OrderKey::END { u64::MAX } else { self.clock.ticks_at(key) }
     }
@@ -355,7 +355,7 @@ impl Code {
         Some((hit.dso, self.mappings.places.get(hit.mapping as usize)?.start))
     }
 
-    /// The changes of the kernel's code while this was mapped.
+    /// The changes of the kernel's code in this mapping.
     fn sites(&self, mapped: Option<Mapped>) -> Option<&Sites> {
         let all = self.sites.get_or_init(|| {
             let mut groups: BTreeMap<Option<Mapped>, Vec<Poke>> = BTreeMap::new();
@@ -392,7 +392,7 @@ impl Code {
         Some(Mapping { id, start: site.start, bytes, until: self.until(until) })
     }
 
-    /// The code around an address between two others, as if the kernel never changed its code.
+    /// The code at an address, between two others, as if the kernel never changed it.
     fn unchanged(&self, space: Option<Space>, ip: u64, time: u64, around: (u64, u64)) -> Option<Mapping<'_>> {
         let mapped = self.space(space, ip)?;
         let (hit, during) = self.hit(space, ip, time);

@@ -52,8 +52,8 @@ impl KernelText {
         KernelText::of_elf(path, elf, shift)
     }
 
-    /// The text at these addresses in the memory of the running kernel, if it is the recorded one: of the
-    /// kernel (`None`) or the module of this name.
+    /// The text of the kernel (`None`) or of modules at these addresses in the memory of the running kernel,
+    /// if that is the recorded one.
     pub fn of_running(
         sources: &Sources,
         id: BuildId,

@@ -97,7 +97,7 @@ fn text_of(path: &Path) -> Option<(Bytes, u64, u64)> {
     Some((Bytes::map(&build_id::open(path).ok()?.0).ok()?, offset, size))
 }
 
-/// Words of code that are compared with memory, and bytes at the start of the module in which it may begin.
+/// Maximum number of words of code that are compared, and of bytes before the code in memory.
 const MOST_WORDS: usize = 256;
 const MOST_BEFORE: usize = 1 << 20;
 const WORD: usize = 4;

@@ -36,21 +36,21 @@ pub(crate) struct Sites {
 pub(crate) struct Site {
     pub(crate) start: u64,
     end: u64,
-    /// The code from each time on, from `start` to past the end, so that instructions are whole.
+    /// The bytes from each time on, from `start` to past the end, so that no instruction is cut.
     versions: Vec<(OrderKey, Vec<u8>)>,
 }
 
-/// The bytes after a place that are in its versions. A block of code is seldom longer.
+/// Each version has this many bytes after its place. A block of code is seldom longer.
 const BEHIND: usize = 4096;
 
 /// The kernel changes at most a page at once, and mostly one instruction.
 const LONGEST: usize = 4096;
 
-/// Maximum bytes of all later versions: overlapping changes can make a place long and give it many.
+/// Maximum size of all later versions: with overlapping changes, a place can be long and have many.
 pub(crate) const MOST_BYTES: usize = 1 << 25;
 
 impl Sites {
-    /// `code` returns at most this many bytes at an address, before the first change or after the last. Later
+    /// `code(address, len)` gives up to `len` bytes, as before the first change or after the last. Later
     /// versions take at most `left` bytes.
     pub(crate) fn new<'c>(
         mut pokes: Vec<Poke>,

@@ -23,7 +23,7 @@ pub struct Counter {
     pub time: u64,
     /// The CPU, or [`Auxtrace::ANY`](perfx_format::record::aux::Auxtrace::ANY).
     pub cpu: u32,
-    /// The thread, or the same.
+    /// The thread, or `ANY`.
     pub tid: u32,
     /// The number of the counter.
     pub number: u64,

@@ -67,7 +67,7 @@ pub fn say_unknown_units(traces: u64, report: &mut Report) {
     }
 }
 
-/// Reports how many decoded `samples`, or whatever they are called, belong to unknown threads.
+/// Reports how many decoded items, called `samples`, belong to unknown threads.
 pub fn say_unknown_threads(unknown: u64, samples: &str, report: &mut Report) {
     if unknown > 0 {
         let what = format!(

@@ -56,7 +56,7 @@ pub(crate) struct Running {
     left: BTreeMap<u32, (u64, Task)>,
     /// The process of each thread.
     processes: HashMap<u32, u32>,
-    /// The VCPU of each thread, and by machine and number.
+    /// VCPUs by thread, and by machine and number.
     vcpus: HashMap<u32, Vcpu>,
     numbered: HashMap<(u32, u32), Vcpu>,
 }
@@ -206,7 +206,7 @@ impl Ran {
         (self.tasks.len() - 1) as u32
     }
 
-    /// The task that ran last on the VCPU that this thread is; `None` if it is none.
+    /// The last task on the VCPU that is this thread; `None` if it is no VCPU.
     fn guest_of(&self, tid: u32) -> Option<Task> {
         let vcpu = *self.vcpus.get(&tid)?;
         let known = self.of_guests.get(&vcpu).and_then(|runs| runs.last()).map(|(_, task)| *task);
