@@ -1,6 +1,6 @@
 //! Counts how often each branch was taken and how far execution ran straight on after it.
 //!
-//! Paths are counted by number; the run that a path's first branch ends is counted in a hash table. Paths are
+//! Paths are counted by number, and the runs that end with their first branch in a hash table. Paths are
 //! resolved into runs when blocks are dropped and at the end.
 
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ impl Stop {
     }
 }
 
-/// A run by its blocks: the one with the branch to it, or NONE, and its first one.
+/// A run by two blocks: the one with the branch to it, or NONE, and its first one.
 type Edge = (BlockId, BlockId);
 
 /// Takes counts of runs.
@@ -139,7 +139,7 @@ pub struct Counter<S> {
     has_every_branch: bool,
 }
 
-/// The count of a path, and the run that it ended last, probably the next one, too; in one cache line.
+/// The count of a path, and the run that it ended last and probably ends next; in one cache line.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     count: u64,

@@ -58,8 +58,8 @@ pub(crate) struct PathSummary {
     pub(crate) bits: u8,
     /// The number of steps without one.
     pub(crate) free: u8,
-    /// The number of calls that it pops from the return stack, at most 1, and then the maximum that it pushes
-    /// at any time. `calls` are those that it leaves there.
+    /// Calls that it pops from the return stack, at most 1, and the most that it has pushed at any time.
+    /// `calls` are those that it leaves there.
     pub(crate) pops: u8,
     pub(crate) peak: u8,
     calls: (u32, u8),

@@ -54,7 +54,7 @@ impl<I: Image> Decoder<I> {
     }
 }
 
-/// An exception or return that lacks its address.
+/// An exception or Q packet without its address.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Exception { is_target: bool, number: u16 },
@@ -102,7 +102,7 @@ struct UnitReader<'a, I, S> {
     switches: &'a [Switch],
     speculation: Speculation,
     pending: Option<Pending>,
-    /// Why the flow is unknown: true after a fault, up to the next address; false if tracing is off.
+    /// If the flow is unknown: true after a fault, up to the next address; false if tracing is off.
     is_lost: bool,
     /// False if the processor executes T32 or A32 instructions.
     is_a64: bool,

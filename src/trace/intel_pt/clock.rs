@@ -16,10 +16,10 @@
 use super::Config;
 use super::packet::{Packet, Packets};
 
-/// A TSC packet may be less than this older than the MTC and CYC packets before it. Time does not go back.
+/// A TSC packet older than the packets before it by less than this does not set the time back.
 const SLIP: u64 = 0x1_0000;
 
-/// If a cycle takes this many times longer by two MTC packets than by the ratio, the core slept in between.
+/// The core slept between two MTC packets if a cycle took this many times longer than by the ratio.
 const TOO_LONG: f64 = 1.25;
 
 /// The time and cycles between two packets.
@@ -173,7 +173,7 @@ impl Clock {
             Packet::Other => return false,
             Packet::Tsc(low) => self.tsc(low, follows_cyc, config),
             Packet::Tma { ctc, fast } => {
-                // The CBR of a PSB+ comes while code is traced; another one where time was lost.
+                // A TMA outside a PSB+, while code is traced, comes after lost time.
                 match is_in_psb || !self.total.is_on {
                     true => self.total.estimate(self.now),
                     false => self.total.begin(self.now),

@@ -117,7 +117,7 @@ struct UnitReader<'a, I, S> {
     config: &'a Config,
     sink: &'a mut S,
     past: Past,
-    /// Why the flow is unknown: true after a fault, up to the next address; false if tracing is off.
+    /// If the flow is unknown: true after a fault, up to the next address; false if tracing is off.
     is_lost: bool,
     /// Pending branches after an indirect one whose TIP packet comes later: the `count` lowest bits.
     bits: u64,

@@ -10,7 +10,7 @@ pub(super) struct Schedule {
     guest: Option<Space>,
     /// The number of switches that have taken effect.
     done: usize,
-    /// True if the last address is in user code; and that of the current PSB+, which may precede its times.
+    /// True if the last address is in user code. That of a PSB+ counts from its end on, after its times.
     is_in_user: bool,
     is_psb_in_user: Option<bool>,
     /// A guest runs; and one runs from the next address on.

@@ -10,7 +10,7 @@ pub(super) struct Sampled {
     /// The group that is being read.
     group: u8,
     is_32_bit: bool,
-    /// A block was begun.
+    /// A block has begun.
     is_some: bool,
 }
 
