@@ -92,8 +92,8 @@ impl fmt::Debug for Event {
 
 macro_rules! attr_fields {
     ($($at:literal $int:ident $set:ident $name:ident $doc:literal;)*) => {
-        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h). A field that the
-        /// attr is too short for is 0.
+        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h). Fields after the
+        /// end of a short attr are 0.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[non_exhaustive]
         pub struct Attr {
@@ -202,8 +202,8 @@ pub fn set_clockid(raw: &mut [u8], clockid: Option<u32>, endian: Endian) {
     endian.set_u32(raw, 92, clockid.unwrap_or(0));
 }
 
-/// Removes these parts, bits of `sample_type`, from the samples of an attr: for registers, user stack and AUX
-/// data also the fields for the recorded amount and the AUX buffer.
+/// Removes these parts, bits of `sample_type`, from the samples of an attr, and clears the other fields of
+/// removed registers, user stacks and AUX data.
 pub fn without_parts(raw: &mut [u8], parts: u64, endian: Endian) {
     use crate::sample_type as st;
     if let Some(sample_type) = endian.u64(raw, 24) {
@@ -397,7 +397,7 @@ impl Attr {
         Some((self.config >> 32) as u32).filter(|&pmu| self.is_generic() && pmu != 0)
     }
 
-    /// `config`, of a generic event without the type of its PMU.
+    /// `config`; for a generic event, without its PMU's type.
     pub fn config_on_any_pmu(&self) -> u64 {
         if self.is_generic() { self.config & u64::from(u32::MAX) } else { self.config }
     }

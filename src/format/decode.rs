@@ -285,7 +285,7 @@ fn fields<'a>(
     }
 }
 
-/// A HEADER_BUILD_ID made by perf inject may end in a sample_id trailer, as of the event of its sample.
+/// A HEADER_BUILD_ID made by perf inject may end in the sample_id trailer of its sample's event.
 fn trailer_of_build_id(layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
     if let Some((layout, trailer)) = layouts.trailer_after(d.rest()) {
         d.skip("padding", d.left() - trailer.len())?;

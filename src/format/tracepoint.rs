@@ -95,7 +95,7 @@ const TYPE_WORDS: [&str; 26] = [
 ];
 
 impl<'a> NamedField<'a> {
-    /// True for the fields of all tracepoints, at the front: u16 type, u8 flags, u8 preempt_count, s32 pid.
+    /// True for the first fields of all tracepoints: u16 type, u8 flags, u8 preempt_count, s32 pid.
     pub fn is_common(&self) -> bool {
         let TraceField { offset, size } = self.field;
         let names = ["common_type", "common_flags", "common_preempt_count", "common_pid"];
@@ -154,7 +154,7 @@ impl<'a> NamedField<'a> {
         Some(NamedField { name, field: TraceField { offset, size }, kind, is_text, signed, number_size })
     }
 
-    /// The value in a sample's raw data; of several numbers the bytes. `None` if the raw data ends before.
+    /// The value in a sample's raw data; bytes for several numbers. `None` if the raw data ends before.
     pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
         let place = match self.kind {
             TraceFieldKind::Numbers if self.number_size == self.field.size => {
@@ -190,7 +190,7 @@ impl<'a> TraceFormat<'a> {
         lines.filter_map(NamedField::parse).take(FIELDS_MAX)
     }
 
-    /// The text with another name, numbers as the names of its own fields, and no print format or more.
+    /// The text with another name, its own fields named `field1`, `field2`, …, and no print format.
     pub fn with_name(&self, name: &str) -> Vec<u8> {
         let text = String::from_utf8_lossy(self.text);
         let lines = text.lines().take_while(|line| !line.starts_with("print fmt:"));

@@ -91,7 +91,7 @@ pub(super) fn sample_gaps(
 const HW_INDEX: u64 = 1 << 17;
 /// PERF_SAMPLE_BRANCH_COUNTERS.
 const COUNTERS: u64 = 1 << 19;
-/// The front of every tracepoint's data: u16 type, u8 flags, u8 preempt_count, s32 pid. A field follows.
+/// The start of every tracepoint's data: u16 type, u8 flags, u8 preempt_count, s32 pid. A field follows.
 const TRACEPOINT_MIN: usize = 8;
 
 /// The oddities of a sample's parts.

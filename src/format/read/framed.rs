@@ -55,7 +55,7 @@ pub(super) fn frame(bytes: &[u8], endian: Endian, enough: usize) -> Framed {
     frame_while(bytes, endian, enough, |_, _| true)
 }
 
-/// Like [`Framed::of`], up to the first header that `accepts` refuses at its position.
+/// Like [`frame`], up to the first header that `accepts` refuses at its position.
 pub(super) fn frame_while(
     bytes: &[u8],
     endian: Endian,

@@ -226,8 +226,8 @@ impl Recording {
         })
     }
 
-    /// The header, events and features of this recording with other records, which a reader provides in the
-    /// form of a file's data section, and which are yielded as they arrive.
+    /// The header, events and features of this recording with the records of a reader, which have the form of
+    /// a file's data section and are yielded as they arrive.
     #[must_use]
     pub fn with_records(mut self, reader: Box<dyn Read + Send>, temp_files: TempFiles) -> Recording {
         let source = Source::Reader { reader, pending: Vec::new(), offset: 0, temp_files };
@@ -440,7 +440,7 @@ impl Recording {
         Compressed::read(self.features.get(&Feature::COMPRESSED)?, self.endian)
     }
 
-    /// True if it may contain COMPRESSED records: it has the feature, not all zeros as from perf stat record.
+    /// True if it may contain COMPRESSED records: perf stat record writes the feature with zeros.
     pub fn is_compressed(&self) -> bool {
         self.compressed().is_some_and(|compressed| compressed.mmap_len > 0)
     }
@@ -550,7 +550,7 @@ impl Recording {
             return;
         }
         let always = Kinds::COMPRESSED.union(Kinds::of(&[RecordType::HEADER_ATTR]));
-        // This is not a reading.
+        // No progress is shown.
         let progress = std::mem::take(&mut self.progress);
         for (number, batch) in self.batches().enumerate() {
             let batch =

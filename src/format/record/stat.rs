@@ -1,4 +1,4 @@
-//! STAT and STAT_ROUND records are the counts of perf stat, THREAD_MAP records its threads.
+//! STAT and STAT_ROUND records have counts of perf stat, THREAD_MAP records its threads.
 
 use super::reader::Reader;
 use crate::{FaultCode, Layouts};
