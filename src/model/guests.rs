@@ -73,7 +73,7 @@ impl Guests {
         self.of_id(layouts.layout_of(record).and_then(|layout| layout.id(record)), pid)
     }
 
-    /// The guest of an event id, or else of the process that runs it.
+    /// The guest of an event id, or else that of process `pid`.
     pub fn of_id(&self, id: Option<u64>, pid: Option<u32>) -> Machine {
         let pid = id.and_then(|id| self.machines.get(&id).copied()).or(pid);
         Machine::Guest(pid.filter(|&pid| pid != KERNEL).unwrap_or(0))

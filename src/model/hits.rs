@@ -108,7 +108,7 @@ struct Processes {
 }
 
 impl Processes {
-    /// All mappings that these processes ever had, as numbers with DSOs: own ones, and inherited by forks.
+    /// The numbers of all mappings that these processes ever had or inherited, and of their DSOs.
     fn mappings_of(&self, processes: &HashSet<Space>) -> impl Iterator<Item = (usize, u32)> {
         let mut all = processes.clone();
         let mut next: Vec<Space> = processes.iter().copied().collect();
@@ -212,7 +212,7 @@ impl Hits {
         std::mem::take(&mut self.first)
     }
 
-    /// The mappings that samples need: they hit it, or unwind with it. Mappings after the end are not needed.
+    /// For each mapping, true if samples hit it or may need it to unwind. Missing ones are not needed.
     pub fn needed_mappings(&self) -> Vec<bool> {
         let mut needed = self.mappings.clone();
         for (mapping, _) in self.processes.mappings_of(&self.unwound) {

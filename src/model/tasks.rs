@@ -83,7 +83,7 @@ enum Name {
     Unknown,
 }
 
-/// A process or thread; the machine of a guest's may still be unknown.
+/// A process or thread; its guest may still be unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskKey {
     number: u32,
@@ -463,7 +463,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
     }
 }
 
-/// The number of names up to those given to a thread by a time.
+/// The index after the last name of a thread up to a time.
 fn named_until(names: &[Naming], thread: Key, at: OrderKey) -> usize {
     names.partition_point(|naming| (naming.thread, naming.at) <= (thread, at))
 }

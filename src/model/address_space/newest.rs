@@ -47,7 +47,7 @@ impl Newest {
                 let Some(map) = map_at(ended) else { continue };
                 nodes(&bounds, map, |node| {
                     let list = &listed[first[node] as usize..next[node] as usize];
-                    // Everything listed since is covered by it, and it was the last one listed at its slot.
+                    // Entries after its own are nested in it; the entry before its own holds again.
                     let own = list.partition_point(|&(from, _)| from as usize <= ended);
                     let before = own.checked_sub(2).map_or(NONE, |before| list[before].1);
                     listed[next[node] as usize] = (slot as u32, before);

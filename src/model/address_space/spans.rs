@@ -7,7 +7,7 @@
 //! mapping the next *slot*. A mapping is valid from its slot until the slot where the walk leaves its span,
 //! and of the mappings valid at a slot, the one with the highest slot is the newest.
 //!
-//! Until an exec returns to the new program, the kernel's stack leads to the old program, which called it. So
+//! Until an exec returns to the new program, call chains from the kernel still lead to the old one. So
 //! addresses not mapped by the new program are looked up in the mappings of the old one, as in perf.
 
 use std::ops::Range;

@@ -13,7 +13,7 @@ pub(super) struct Cpus {
 }
 
 impl Cpus {
-    /// The main id register and the reported events of a CPU; those of all if there is no list.
+    /// The main id register and the reported events of a CPU; without a list, those of all.
     pub(super) fn get(&self, cpu: u32) -> (Option<u64>, u64) {
         let Some(cpus) = &self.cpus else { return (self.midr, 0) };
         let found = match cpus.first() {
