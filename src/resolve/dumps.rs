@@ -87,7 +87,7 @@ impl Places {
         Places { not_here: self.not_here.or_else(foreign), ..self.clone() }
     }
 
-    /// Opens the perf map of a process. If that is in a pid namespace, the name of its map has the pid there.
+    /// Opens the perf map of a process; in a pid namespace, its name has the pid there.
     ///
     /// # Errors
     ///

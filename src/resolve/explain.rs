@@ -9,7 +9,7 @@ use crate::dumps::PerfMaps;
 use crate::ids::recorded_on;
 use crate::naming::{Images, Search};
 
-/// What names the functions of a DSO.
+/// The kind of names of a DSO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NamedBy {
     /// The names of all functions.
@@ -22,7 +22,7 @@ pub enum NamedBy {
     Nothing,
 }
 
-/// What names the functions of a DSO, or why nothing does.
+/// The source of a DSO's names, or why it has none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Explanation {
     /// The kind of names.
@@ -116,7 +116,7 @@ impl<'s> Explainer<'s> {
     }
 }
 
-/// What provides the symbols of a stripped file.
+/// Options that find a stripped file's symbols.
 fn stripped(place: &Path, images: &Images<'_>, number: u32) -> String {
     let id = images.id(number).or_else(|| build_id::of_file(place).ok().flatten());
     match id {

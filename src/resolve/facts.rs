@@ -352,8 +352,8 @@ impl Facts {
         Facts::survey_with(recording, threads, tasks, |_, _, _, _| {})
     }
 
-    /// Like [`Facts::survey`]; `look` is called with each record that changes address spaces, or with `tasks`
-    /// tasks, its machine, and the number of the DSO that it maps.
+    /// Like [`Facts::survey`]; `look` is called with each record that changes address spaces (or tasks, if
+    /// `tasks`), its machine, and the number of the DSO that it maps.
     ///
     /// # Errors
     ///

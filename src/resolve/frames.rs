@@ -158,7 +158,7 @@ impl<T: Copy> FrameCache<T> {
 #[derive(Clone, Debug, Default)]
 pub struct LastChain {
     addresses: Vec<ChainAddress>,
-    /// The addresses of the chain before it, kept for their memory.
+    /// The addresses of the chain before it, to reuse their memory.
     before: Vec<ChainAddress>,
     /// The times for which its frames are valid.
     during: Range<OrderKey>,
@@ -187,7 +187,7 @@ impl LastChain {
         &self.addresses
     }
 
-    /// The frame at one of its addresses is only there during these keys.
+    /// Limits its validity to these keys, those of one of its frames.
     pub fn is_during(&mut self, keys: &Range<OrderKey>) {
         self.during = self.during.start.max(keys.start)..self.during.end.min(keys.end);
     }

@@ -681,7 +681,7 @@ pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     name.starts_with(b"/") && (dso.tells_id() || flags & MAP_HUGETLB == 0 && !is_memory(name))
 }
 
-/// True for the name of a kernel, not of a module; in `perf kvm`, a guest kernel's has the pid.
+/// True for the name of a kernel, not of a module; `perf kvm` adds the pid to a guest's.
 pub fn is_kernel_name(name: &[u8]) -> bool {
     name.starts_with(b"[kernel.") || name.starts_with(b"[guest.kernel.")
 }

@@ -85,19 +85,19 @@ impl<'f> Images<'f> {
         self.facts.spaces.dsos().get(number as usize).map(|(dso, _)| dso)
     }
 
-    /// The object to search for its symbols; `None` if it has no file.
+    /// The object with a DSO's symbols; `None` without a file.
     pub fn object(&self, number: u32) -> Option<(&'f Dso, Object)> {
         let (dso, flags) = self.facts.spaces.dsos().get(number as usize)?;
         let object = || object_of(dso, self.facts.files.process(number as usize));
         can_have_id(dso, *flags).then(|| (dso, object()))
     }
 
-    /// The recording's build-id of it.
+    /// The recorded build-id of a DSO.
     pub fn id(&self, number: u32) -> Option<BuildId> {
         self.facts.ids.get(self.dso(number)?)
     }
 
-    /// The files with its symbols; `None` if it needs none. The error is the reason why none can be used.
+    /// The files with a DSO's symbols; `None` if it needs none. The error says why none can be used.
     pub fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
         let is_named_by_records = self.facts.ksymbols.contains_key(&number);
         let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
@@ -109,7 +109,7 @@ impl<'f> Images<'f> {
         Some(if files.is_empty() { Err(Lack::File) } else { Ok(files) })
     }
 
-    /// Its symbols, if they can be found: those of its file, or those in the recording, which need not be all.
+    /// A DSO's symbols, if found: those of its file, or those in the recording, which need not be all.
     pub fn of(&self, number: u32) -> Option<Image> {
         self.of_file(number).or_else(|| self.stored.image(number, self.facts))
     }
@@ -292,7 +292,7 @@ pub fn with_deep_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R> {
     })
 }
 
-/// A store without DWARF yet.
+/// An empty store of DWARF.
 pub fn dwarf_files() -> DwarfFiles {
     DwarfFiles::new(|file| Some(Box::new(Bytes::map(file).ok()?) as Mapped))
 }
@@ -400,7 +400,7 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
-    /// The offsets around one with the same functions: only that one if DWARF may have inlined calls there.
+    /// The offsets around one with its functions; only this one if DWARF may have inlined calls there.
     pub fn extent(&self, at: u64) -> Range<u64> {
         let extent = match &self.source {
             Some(NameSource::Image(image, None)) => image.extent(at),
@@ -440,7 +440,7 @@ impl NamedPlace<'_> {
         Some((symbol.start..symbol.end, elf.arch))
     }
 
-    /// The recorded addresses of the symbol of a kernel or module that covers one.
+    /// The range of the kernel's or module's symbol at a recorded address.
     pub fn kernel_symbol(&self, at: u64) -> Option<Range<u64>> {
         let Some(NameSource::Image(Image::Kernel { symbols, shift, .. }, _)) = &self.source else {
             return None;

@@ -74,7 +74,7 @@ impl<'f> StoredFiles<'f> {
     }
 }
 
-/// The name of a module, as a name of no file.
+/// The name of a module in brackets.
 fn module_key(path: &[u8]) -> OsString {
     let mut key = OsString::from("[");
     key.push(build_id::module_name(Path::new(OsStr::from_bytes(path))));
