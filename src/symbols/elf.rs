@@ -117,7 +117,7 @@ impl ElfFile {
         address.checked_add(offset - start)
     }
 
-    /// The range of file offsets around one that has the same distance from virtual addresses.
+    /// The file offsets around one that are at the same distance from their addresses.
     pub(crate) fn piece_of(&self, offset: u64) -> Range<u64> {
         let edges = self.segments.iter().flat_map(|&(start, size, _)| [start, start.saturating_add(size)]);
         edges.fold(0..u64::MAX, |piece, edge| match edge <= offset {

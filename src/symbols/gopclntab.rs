@@ -60,7 +60,7 @@ impl Table<'_> {
             None => (self.relocated)(at).or_else(|| self.number(at, width)),
         };
         let mut list = Vec::new();
-        // A count beyond the table ends with it.
+        // The table may end before the count.
         for number in 0..count {
             let at = functions.checked_add(number.checked_mul(2 * u64::from(width))?)?;
             let next = at.checked_add(2 * u64::from(width))?;

@@ -28,7 +28,7 @@ pub struct DwarfPlaces {
 }
 
 impl DwarfPlaces {
-    /// Only this file, and what is beside it or where the compiler put it on this machine.
+    /// Only this file, with split units beside it or where the compiler put them here.
     pub fn of(file: PathBuf) -> DwarfPlaces {
         let name = [file.file_name().unwrap_or_default().as_bytes(), b".dwp"].concat();
         let packages = vec![file.with_file_name(OsStr::from_bytes(&name))];

@@ -62,7 +62,7 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// The name as perf shows it: C++ and Rust names demangled, invalid UTF-8 replaced.
+    /// The name as perf shows it, see [`ShownNames`].
     pub fn shown(&self) -> Cow<'_, str> {
         shown::shown(&self.name)
     }
@@ -146,7 +146,7 @@ impl Symbols {
     }
 }
 
-/// The end of a symbol that has neither a size nor a next one: as in perf, after its page and the next.
+/// The end of a symbol with neither size nor next one, as in perf: a page after the rounded start.
 fn page_after(start: u64) -> u64 {
     let end = start.checked_next_multiple_of(PAGE).and_then(|end| end.checked_add(PAGE));
     end.unwrap_or(u64::MAX)

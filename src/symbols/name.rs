@@ -56,7 +56,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Maximum total length of names relative to their table; the few symbols of one name share a string.
+/// Maximum ratio of the total length of names to their table; symbols of one name share a string.
 const MOST_SHARED: u64 = 16;
 
 /// The names of a string table, whose total length is bounded.

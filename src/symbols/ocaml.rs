@@ -1,8 +1,8 @@
 //! Shows the names of OCaml's symbols as the program's source has them.
 //!
 //! A symbol is `caml`, a module, and a name with a number. Modules are separated by `__`; the last separator
-//! is `__` up to OCaml 5.0, `.` from 5.1 and `$` from 5.4. Other characters than those of C's names are `$`
-//! and two hex digits, with the separator `$` they are `$$` and two digits.
+//! is `__` up to OCaml 5.0, `.` from 5.1 and `$` from 5.4. Characters that C's names can't have are `$` and
+//! two hex digits, or `$$` and two with the separator `$`.
 
 /// The name of a symbol of OCaml; `None` if it is not one.
 pub(crate) fn demangle(symbol: &str) -> Option<String> {

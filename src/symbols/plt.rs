@@ -73,8 +73,8 @@ where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    /// All stubs. Where the slot of a stub can be read from its code, it determines the relocation: the
-    /// relocations of functions that are chosen at the start are in any order.
+    /// All stubs. If the code of a stub shows its slot, that determines the relocation, because those of
+    /// functions chosen at the start are in any order.
     pub(crate) fn stubs(&self) -> Vec<Stub> {
         match self.machine {
             EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),

@@ -1,4 +1,4 @@
-//! Reads the targets of branches in a relocatable AArch64 file, which the kernel writes into a loaded module.
+//! Reads the branch targets in an AArch64 kernel module that the kernel fills in when it loads it.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -23,7 +23,7 @@ pub struct ShownNames {
 }
 
 impl ShownNames {
-    /// The shown name for one of a symbol table or of DWARF.
+    /// The shown form of a name from symbols or DWARF.
     pub fn of(&mut self, symbol: &[u8]) -> Arc<str> {
         if let Some(known) = self.known.get(symbol) {
             return known.clone();

@@ -122,8 +122,8 @@ impl DebugFolder {
     }
 }
 
-/// A symbol of the running kernel with its recorded address, which perf record writes into the kernel's
-/// mapping. It relates the addresses of another boot or of vmlinux to the recorded kernel.
+/// A symbol of the recorded kernel with its address, which perf record writes into the kernel's mapping. It
+/// relates the addresses of another boot or of vmlinux to the recorded kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reference {
     /// `_text` or `_stext`.
@@ -371,8 +371,8 @@ impl Sources {
     }
 
     /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module
-    /// of this name, and its file. Only if this is the recorded kernel and has not booted since, and the user
-    /// named no other file.
+    /// of this name, and its file. `None` if the kernel is another, the machine has booted since, or the user
+    /// named a file.
     pub fn kernel_memory(
         &self,
         id: Option<BuildId>,
@@ -436,7 +436,7 @@ impl Sources {
         Some(SymbolFile { id, entry, content })
     }
 
-    /// The debug file of a file at this path, if it lacks something, and the DWARF of either.
+    /// The debug file of a file that lacks something, and the DWARF of either.
     fn debug(
         &self,
         elf: &ElfFile,

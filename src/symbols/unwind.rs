@@ -270,7 +270,7 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
     }
 
     /// Expands `.debug_frame` if it is compressed, to at most `left` bytes, and subtracts its size from that.
-    /// Returns false, without the section, if it is larger or damaged.
+    /// If it is larger or damaged, drops it and returns false.
     pub fn expand(&mut self, left: &mut u64) -> bool {
         if !mem::take(&mut self.is_compressed) {
             return true;
@@ -303,8 +303,8 @@ impl<B: Deref<Target = [u8]> + From<Vec<u8>>> UnwindTables<B> {
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// The frame of a signal handler, if the byte at this file offset is in the instructions that return from
-    /// one, or right before them, where a call of them would end.
+    /// The frame of a signal handler, if the byte at this file offset is in instructions that return from
+    /// one, or right before them, where a return address minus 1 is.
     pub fn signal_return(&self, offset: u64) -> Option<SignalFrame> {
         let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(1);
         let is_near = |code: &[u8]| {
