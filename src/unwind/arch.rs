@@ -75,8 +75,8 @@ pub(crate) static X86_64: Architecture = Architecture {
     cfa_above_sp: 0,
     frame_record: Some(2),
     pointer: u64::MAX,
-    // struct rt_sigframe of arch/x86, whose first word the return popped: struct ucontext, whose mcontext_t
-    // begins at 40: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
+    // struct rt_sigframe of arch/x86 after its first word, popped by the return: struct ucontext with
+    // mcontext_t at 40: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip.
     interrupted: &[(SignalFrame::Rt, 40, &[8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16])],
 };
 

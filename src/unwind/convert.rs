@@ -136,7 +136,7 @@ struct Counts {
     linked: [u64; 2],
     /// Call chains that end with the recorded part of the stack.
     cut: u64,
-    /// Call chains whose tables do not fit the stack; a reader shows them as perf does.
+    /// Call chains that end where tables do not fit the stack, as perf shows them.
     broken: u64,
     unresolved: BTreeMap<Unresolved, u64>,
     /// DSOs at which call chains end because the file is missing.
@@ -164,8 +164,8 @@ impl Convert {
         Convert { walker, guests, kept, inserts_callers, counts, chain, recorded }
     }
 
-    /// Appends the user frames of a sample to the call chain. Returns the reason if some are missing that the
-    /// recording may have.
+    /// Appends the user frames of a sample to the call chain. Returns why some are missing, if the recording
+    /// may have them.
     fn unwind(
         &mut self,
         sample: &Sample<'_>,

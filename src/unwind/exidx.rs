@@ -56,8 +56,8 @@ pub(crate) fn find<'a>(
             let table = memory(place(start.checked_add(at as u64)?, far))?;
             let words = |at: usize| endian.u32(table, at).map(u32::to_be_bytes);
             let first = words(0)?;
-            // The table of a compiler's own routine begins with the routine's address, and those of C++
-            // continue like the others.
+            // The generic form begins with the address of a personality routine; that of C++ continues like
+            // the others.
             let (first, begin) = if first[0] >> 7 == 1 { (first, 4) } else { (words(4)?, 8) };
             let (more, skipped) = match (begin, first[0] & 0xf) {
                 (4, 0) => (0, 1),

@@ -97,8 +97,8 @@ enum Restore {
 /// 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
 const MOST_ENTRY: usize = 1 << 16;
 
-/// Maximum size of the common entry of several functions, bytes. It is read for each of them; there it has at
-/// most 36 bytes.
+/// Maximum size of the common entry of several functions, bytes. It is read for each; in these programs it
+/// has at most 36.
 const MOST_COMMON: u64 = 1 << 10;
 
 /// Maximum number of steps of an expression, about ten in practice. Hostile ones may loop.
@@ -384,7 +384,7 @@ impl Complex {
         for (register, restore) in &self.rules {
             let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
                 // A rule for the stack pointer, which is normally derived from the CFA. On s390x, functions
-                // save it, too: the saved one equals that.
+                // save it, too: the same value.
                 if *register == arch.sp && arch.cfa_above_sp == 0 {
                     return None;
                 }
