@@ -1,4 +1,4 @@
-//! Groups functions close together in memory into arenas, one image each, and finds those over older ones.
+//! Groups functions close together in memory into arenas, one image each, and finds reused memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;

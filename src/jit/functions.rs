@@ -131,7 +131,7 @@ impl<'a> Function<'a> {
         Function { time, code, index, ..Function::without_code(pid, address, size, name, number) }
     }
 
-    /// A function whose name and address alone are known, and its number among them.
+    /// A function with only name and address; `load` is its number in the list.
     pub(crate) fn without_code(pid: u32, address: u64, size: u64, name: &'a [u8], load: u32) -> Function<'a> {
         Function {
             time: 0,

@@ -92,7 +92,7 @@ impl Target {
 #[derive(Debug)]
 pub struct Image<'f, 'a> {
     target: Target,
-    /// The address of file offset 0, with the code where it was first loaded; wraps in the first page.
+    /// The address of file offset 0 if code is where it was first loaded; wraps in the first page.
     base: u64,
     /// The functions and their file offsets, in the order of offsets.
     functions: Vec<(u64, &'f Function<'a>)>,

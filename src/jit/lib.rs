@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// Types of others contain those of this package, and derive Debug.
+// Types of other packages contain these, and derive Debug.
 #![warn(missing_debug_implementations)]
 
 mod arena;

@@ -21,7 +21,7 @@ pub(crate) struct Row<'a> {
 /// in the ELF file that perf made of a function, the code followed the header.
 const ELF_HEADER: u64 = 0x40;
 
-/// The number of bytes that V8's garbage collector overwrites at the front of a file name that was freed.
+/// The number of bytes that V8's garbage collector overwrites at the start of a freed file name.
 const FREED: usize = 16;
 
 /// The rows of a function, in the order of offsets, without those that make no sense.
@@ -54,7 +54,7 @@ pub(crate) fn rows<'a>(function: &Function<'a>, is_of_v8: bool) -> Vec<Row<'a>> 
     lines.into_iter().filter_map(row).collect()
 }
 
-/// Restores a file name whose front was overwritten, from the function name: V8's function names contain the
+/// Restores a file name whose start was overwritten, from the function name: V8's function names contain the
 /// whole file name, as in `JS:~fib /tmp/fib.js:1:13`.
 fn named_as_in<'a>(function: &'a [u8], file: &'a [u8]) -> Cow<'a, [u8]> {
     let rest = file.get(FREED..).unwrap_or_default();
