@@ -127,7 +127,7 @@ impl<'e> Emit<'e> {
         self.keep(Record::new(&bytes, record.payload(), record.origin(), record.endian())?)
     }
 
-    /// Drops a record, counted at `Level::Info`; also report `Level::Loss` unless the user requested it.
+    /// Drops a record and counts it at `Level::Info`; also report `Level::Loss` if no user requested it.
     pub fn drop_record(&mut self, record: Record<'_>) {
         self.planner.drop_record(record);
     }

@@ -52,8 +52,8 @@ pub(crate) fn write_records(
         Ok(())
     };
     each_batch(recording, chain, reading, touched, work, done)?;
-    // The last guard against losing records: whatever stopped early must not look like the end of the
-    // recording. What was expanded has another size.
+    // The last guard against losing records: an early stop must not look like the end of the recording.
+    // Expanded data has another size.
     let done = session.report.read.bytes - done_before;
     let expected = recording.data_size().filter(|_| whole && !reading.open);
     ensure!(

@@ -54,7 +54,7 @@ pub(crate) fn each<W: Send, R: Send + 'static>(
 /// types: copies for the ten callers of a package doubled its build time.
 type AnyResult = Box<dyn Any + Send>;
 
-/// Calls what a worker does with a batch, by the worker's number.
+/// Processes a batch, with the number of a worker.
 type Step<'a> = &'a (dyn Fn(usize, perfx_format::Result<Batch>) -> AnyResult + Sync);
 
 type Done<'a> = &'a mut dyn FnMut(AnyResult) -> Result<()>;

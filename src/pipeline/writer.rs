@@ -372,7 +372,7 @@ impl<'a> Writer<'a> {
 
 /// Warns that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
-    // perf does not order such a file (tools/perf/util/session.c); on opening, a pipe has no event yet.
+    // perf sorts a pipe, which has no event when opened, but not such a file (tools/perf/util/session.c).
     let is_stat = session.feature(Feature::STAT).is_some();
     if !is_stat && session.events.iter().any(|event| !event.attr().sample_id_all()) {
         let what = "events lack sample_id_all: as pipe data, perf from 6.12 on takes all records without a time before \
