@@ -226,8 +226,8 @@ struct Plan {
 
 struct RawFields {
     pointers: Vec<TraceField>,
-    /// The ranges of offsets of 8-byte numbers that do not touch a field which can't contain an address. Two
-    /// such adjacent fields can look like an address.
+    /// The offsets of 8-byte numbers that touch no harmless field: two of those side by side can look like an
+    /// address.
     suspect: Vec<Range<usize>>,
 }
 
@@ -257,7 +257,7 @@ struct AslrCounts {
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,
-    /// The sample that was moved last, kept for its memory.
+    /// The sample that was moved last, to reuse its memory.
     buffer: Vec<u8>,
     done: AslrCounts,
 }

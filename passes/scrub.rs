@@ -45,7 +45,7 @@ pub(crate) trait Scrub: Sized + Send + 'static {
     /// The new section of a feature with a rule; `Some(None)` if it is damaged. Unknown bytes are zeros.
     fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>>;
 
-    /// Changes texts in any other section, decoded from `old`, from which only unknown bytes differ.
+    /// Changes texts in another section, which is `old`, as decoded, with unknown bytes zeroed.
     fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut [u8]) {}
 
     /// Emits a sample; unknown bytes of `bytes` are zeros. False if it does not fit its layout.

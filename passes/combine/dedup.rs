@@ -33,7 +33,7 @@ pub(super) struct Deduplicator {
 /// A hash of a record's bytes.
 type Digest = u128;
 
-/// Equal records without a time. A recording may contain several: as many stay as the input with most has.
+/// Equal records without a time. Inputs may have several; the output has as many as the one with most.
 #[derive(Debug, Default)]
 struct Timeless {
     /// The number of changes of their owner's state before them.
@@ -78,7 +78,7 @@ struct Moment {
     stateless: usize,
 }
 
-/// More records of one time than any real recording has: its times are meaningless.
+/// No real recording has this many records of one time: such times are meaningless.
 const MANY: usize = 1 << 16;
 
 impl Moment {

@@ -98,9 +98,9 @@ impl fmt::Display for Unfit {
 
 /// Both edges of a gap are ignored, because the coarse search may be off by this much, ns.
 const EDGE: i64 = 48_000;
-/// The step of the coarse search: every offset is within an edge of one.
+/// The step of the coarse search, ns: half of it is less than an edge.
 const STEP: i64 = 64_000;
-/// The part of the guest examined by the coarse search, ns: after it, a drift of 20 ppm makes 40 µs.
+/// The part of the guest examined by the coarse search, ns: a drift of 20 ppm makes 40 µs in it.
 const WINDOW: i64 = 2_000_000_000;
 /// The number of events examined first, and the maximum number of offsets examined closely.
 const FIRST: usize = 64;
@@ -122,13 +122,13 @@ const DRIFTS: i32 = 32;
 const FINE: usize = 8192;
 /// The number of parts of the recording; the answer must hold for each of them.
 const PARTS: usize = 32;
-/// Steps of a guest's clock this long, ns, are as long as the spans: a jiffy is 1 ms or more.
+/// A guest's clock with steps this long, ns, is too coarse: a jiffy is 1 ms or more.
 const COARSE: i64 = 500_000;
 
 /// The times at which one VCPU certainly did not run, in slots.
 struct Gaps {
     words: Vec<u64>,
-    /// The evidence of an event outside and inside a gap: log likelihood ratios.
+    /// The evidence of an event inside and outside spans: log likelihood ratios.
     inside: f32,
     outside: f32,
 }

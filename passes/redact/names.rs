@@ -208,7 +208,7 @@ pub(super) fn comm(key: &Key, name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The pseudonym of a BPF program's tag, which begins with four zeros.
+/// The pseudonym of a BPF program's tag: it begins with four zeros.
 pub(super) fn tag(key: &Key, tag: [u8; 8]) -> [u8; 8] {
     if tag[..4] == [0; 4] {
         return tag;

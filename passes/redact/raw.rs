@@ -53,7 +53,7 @@ pub(super) enum Kept {
     Bytes(TraceField),
     /// The name of a task, which gets a pseudonym.
     Comm(TraceField),
-    /// The position of data; of the data itself, only the name of a task, which gets a pseudonym.
+    /// The position of data. The data stays only if it is the name of a task, as a pseudonym.
     Located { field: TraceField, relative: bool, is_comm: bool },
 }
 

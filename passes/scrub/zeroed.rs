@@ -16,7 +16,7 @@ pub(crate) struct Zeroed {
 }
 
 impl Zeroed {
-    /// Clears the unknown bytes of a record other than a sample. Returns the fields, to judge its layout by.
+    /// Clears the unknown bytes of a record other than a sample. Returns its fields.
     pub(crate) fn record<'r>(
         &mut self,
         record: &Record<'r>,

@@ -10,7 +10,7 @@ pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
     events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
 }
 
-/// The event, whose records have an IDENTIFIER.
+/// The event with IDENTIFIER in its records.
 pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
     event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
 }
@@ -44,8 +44,8 @@ impl FreeIds {
     }
 }
 
-/// The ids in records of a recording's only event that the event does not list. Its records need no id; among
-/// those of other events they would belong to none.
+/// The ids in records of a recording's only event that the event does not list. With other events, such
+/// records would belong to none.
 #[derive(Debug, Default)]
 pub(crate) struct UnlistedIds(BTreeSet<u64>);
 
