@@ -9,8 +9,8 @@ use perfx_resolve::Facts;
 use crate::losses::Losses;
 use crate::sample::SampleView;
 
-/// Counters read by the samples of a batch (`attr.sample_type` READ), and losses: the weight of a sample is
-/// the gain of its counters since the previous sample, and it counts as a sample of each event in its group.
+/// The counters that samples of a batch read (`attr.sample_type` READ), and losses. A sample's weight is the
+/// gain of its counters since the previous sample, and it counts for each event in its group.
 #[derive(Debug)]
 pub struct Counters<'f> {
     facts: &'f Facts,
@@ -60,9 +60,9 @@ impl<'f> Counters<'f> {
         Counters { facts, ends: CounterEnds::new(), losses: Losses::default() }
     }
 
-    /// Counts a sample of an event. `target` returns the target of a sample for an event, or `None` to skip
-    /// it; `count` takes it with its weight. Samples that depend on earlier batches are added to `late`.
-    /// Counters of unknown events, and samples too short for them, are losses.
+    /// Counts a sample. `target` returns where to count it for an event, or `None` to skip it; `count` adds
+    /// its weight there. Samples that depend on earlier batches are added to `late`. Counters of unknown
+    /// events, and samples too short for them, are losses.
     pub fn count<T>(
         &mut self,
         sample: SampleView<'_>,

@@ -10,21 +10,21 @@ use crate::sample::SampleView;
 /// The numbers of incomplete samples and lost parts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Losses {
-    /// Samples of no event of the recording: left out.
+    /// Samples of unknown events: left out.
     pub astray: u64,
-    /// Counters that samples read, of no event of the recording: left out.
+    /// Counters of unknown events in samples: left out.
     pub counters: u64,
-    /// Samples that are shorter than their parts: left out.
+    /// Samples too short for their fields: left out.
     pub short: u64,
-    /// Samples that are shorter than their parts: only the missing parts are left out.
+    /// Samples too short for their fields: only the missing fields are left out.
     pub partial: u64,
-    /// Samples with registers of an unknown ABI: the parts after them are left out.
+    /// Samples with registers of an unknown ABI: later fields are left out.
     pub cut: u64,
     /// Samples whose chain does not fit into them, or has frames that are not in the recording.
     pub torn: u64,
     /// Chains whose user part is not in the recording.
     pub incomplete: u64,
-    /// Samples whose branch stacks do not have all taken branches: left out.
+    /// Samples whose branch stacks lack taken branches: left out.
     pub gappy: u64,
 }
 

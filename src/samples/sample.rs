@@ -84,7 +84,7 @@ impl<'s> SampleView<'s> {
         self.layout.ip(self.record)
     }
 
-    /// Its period, if it has its own.
+    /// Its period, if recorded.
     #[inline]
     pub fn period(self) -> Option<u64> {
         self.layout.period(self.record)
@@ -100,7 +100,7 @@ impl<'s> SampleView<'s> {
         Sample::parse_known(self.record, self.layout)
     }
 
-    /// The address space of its code of this cpumode.
+    /// The address space of code with this cpumode.
     #[inline]
     pub fn space(self, guests: &Guests, cpumode: u16) -> Option<Space> {
         guests.space(self.record, self.layouts, self.pid(), cpumode)

@@ -1,4 +1,4 @@
-//! Reads all samples of a recording on all threads, in one loop for all that count and list samples.
+//! Reads samples on all threads, in one loop for everything that counts or lists them.
 
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{Kinds, Layouts, Record, RecordType};
@@ -17,7 +17,7 @@ pub trait Select: Sync {
     /// Returns the decision function of one thread.
     fn on_thread(&self) -> IsSelected<'_>;
 
-    /// The number of samples in a batch of which none can be selected.
+    /// The number of samples, if none in the batch can be selected.
     fn passed_over(&self, batch: &Batch) -> Option<u64>;
 }
 
@@ -34,14 +34,14 @@ pub trait Visit {
     ///
     /// # Errors
     ///
-    /// It ends the reading.
+    /// They end the reading.
     fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()>;
 
     /// Takes a record of [`Visit::OTHERS`], before it is taken as a sample.
     ///
     /// # Errors
     ///
-    /// It ends the reading.
+    /// They end the reading.
     fn other(&mut self, _record: &Record<'_>, _layouts: &Layouts) -> Result<()> {
         Ok(())
     }
@@ -50,23 +50,23 @@ pub trait Visit {
     ///
     /// # Errors
     ///
-    /// It ends the reading.
+    /// They end the reading.
     fn part(self, passed_over: u64) -> Result<Self::Part>;
 
     /// Joins the result of the next batch. `before` has the counters of earlier batches.
     ///
     /// # Errors
     ///
-    /// It ends the reading.
+    /// They end the reading.
     fn join(all: &mut Self::All, part: Self::Part, before: &Before) -> Result<()>;
 }
 
 /// Reads the selected samples of a recording, or all without a selection; `new` makes a visitor for each
-/// batch. Returns the losses, and the bytes of the records after the head, decompressed.
+/// batch. Returns the losses, and the decompressed size of the records after the head.
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or those of the visitor.
+/// The recording cannot be read or decompressed, or the visitor fails.
 pub fn visit<V: Visit>(
     recording: &mut Recording,
     (facts, select): (&Facts, Option<&impl Select>),
@@ -111,8 +111,8 @@ pub fn visit<V: Visit>(
     Ok((losses, bytes))
 }
 
-/// Calls `work` for each batch, first those of the head, then `join` in file order. Returns the bytes of the
-/// records after the head, decompressed.
+/// Calls `work` for each batch, first those of the head, and `join` with the results in file order. Returns
+/// the decompressed size of the records after the head.
 ///
 /// # Errors
 ///
