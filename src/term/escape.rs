@@ -1,4 +1,4 @@
-//! Escapes text for a terminal, on which names of a recording could change more than their own place.
+//! Escapes text for a terminal, because names in a recording may contain terminal commands.
 
 use std::io::{self, Write};
 

@@ -31,7 +31,7 @@ pub(crate) enum ColorWhen {
 }
 
 impl ColorWhen {
-    /// Applies to everything printed from now on, separately for standard output and standard error.
+    /// Applies the choice to all further output, separately for standard output and standard error.
     pub(crate) fn apply(self) {
         let choice = match self {
             ColorWhen::Auto => anstream::ColorChoice::Auto,
@@ -133,7 +133,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     said.join(": ")
 }
 
-/// Prints a message while a command runs. If standard error is closed, it is lost; `eprintln!` would panic.
+/// Prints a message while a command runs. A closed standard error loses it; `eprintln!` would panic.
 pub(crate) fn tell(what: &str) {
     writeln!(stderr(), "perfx: {}", printable(what)).ok();
 }
