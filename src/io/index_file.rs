@@ -41,7 +41,7 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
     }
     let owners = recording.files().map(|file| file.metadata().map(|metadata| metadata.uid()));
     let owners = owners.collect::<io::Result<Vec<_>>>().map_err(|error| error.to_string())?;
-    // The owner of the index determines which samples are found.
+    // A forged index could hide samples.
     if ![0, geteuid().as_raw()].contains(&metadata.uid()) && !owners.contains(&metadata.uid()) {
         return Err(format!("it belongs to user {}, and the recording does not", metadata.uid()));
     }
@@ -55,9 +55,9 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
     }
 }
 
-/// The time of the recording's last change, which an index has as its time of modification. No program can
-/// set the time of a file's last change, so a recording with this time is the indexed one; any other may be a
-/// copy, which only its content shows. An index newer than its recording may be a copy, too.
+/// The ctime of the recording, which becomes the mtime of its index. No program can set a ctime, so a
+/// recording with this one is the indexed one; any other may be a copy, and only its content shows that. The
+/// index may also be a copy, with a later mtime.
 pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
     let changes = recording.files().map(|file| {
         let metadata = file.metadata().ok()?;

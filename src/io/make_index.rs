@@ -16,7 +16,7 @@ use crate::io::output::{Existing, OutputPath};
 use crate::io::signals::Unfinished;
 use crate::term::units::size;
 
-/// The worst resolution of a kernel's times of change.
+/// The coarsest resolution of a kernel's ctimes.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Writes the index of the recording at this path, which must just have been opened, and reports it.
@@ -41,7 +41,7 @@ pub(crate) fn make_index(
         recording.name
     );
     let before = last_change(&recording).with_context(|| recording.name.to_string())?;
-    // Any later change then gets another time.
+    // A later change then gets another ctime.
     let ago = SystemTime::now().duration_since(before).unwrap_or(TICK);
     thread::sleep(TICK.saturating_sub(ago));
     let mut batches = Vec::new();

@@ -22,8 +22,8 @@ use tempfile::TempDir;
 
 use crate::term::report::tell_failure;
 
-/// Paths of unfinished files. The lock is held while one is created, renamed or removed, and a signal never
-/// releases it: so none is missed, and no file with its final name is removed.
+/// Paths of unfinished files. The lock is held while one is created, renamed or removed, and kept after a
+/// deadly signal: so none is missed, and no file with its final name is removed.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn lock() -> MutexGuard<'static, BTreeSet<PathBuf>> {

@@ -74,7 +74,7 @@ impl InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
 
-    /// The inputs, at least one: first those of `-i`. Standard input, empty the second time, may occur once.
+    /// The inputs, at least one: first those of `-i`. Standard input, empty if read again, may occur once.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in self.input.iter().chain(&self.positional) {
@@ -160,7 +160,7 @@ impl Version {
     }
 }
 
-/// Data from standard input or a FIFO is consumed, so a second reader would wait for ever.
+/// Refuses standard input or a FIFO given twice: a second reader would wait for ever.
 pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     let mut seen = Vec::new();
     for source in sources {
@@ -179,7 +179,7 @@ pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
-/// Does the same with each input. A failed one does not stop the others; `failed` describes its result.
+/// Calls `work` for each input. One that fails does not stop the others; `failed` describes its result.
 /// Returns the exit code.
 pub(crate) fn each_input(
     sources: &[Source],

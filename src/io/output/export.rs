@@ -117,7 +117,7 @@ impl NewFiles {
     }
 }
 
-/// Writes files of these names and contents to a folder one after the other, which allows any number.
+/// Writes any number of files, by name and content, to a folder, one after the other.
 pub(crate) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, existing: Existing) -> Result<()> {
     if texts.is_empty() {
         return Ok(());

@@ -26,9 +26,9 @@ impl WriteArgs {
         code.map_or_else(|| self.transform(command, passes()), Ok)
     }
 
-    /// With `--in-place` and passes that change no record: the file keeps its data in place and gets new
-    /// sections, or stays unchanged. `None` if the whole file must be rewritten, because records change or
-    /// for another reason.
+    /// For `--in-place` and passes that change no record: leaves the data in place, and writes new sections
+    /// if any differ. Returns `None` if the whole file must be rewritten, because records change or for
+    /// another reason.
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;

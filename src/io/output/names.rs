@@ -155,7 +155,7 @@ impl OutputPath {
             Err(_) => None,
         };
         done.push(Renamed::swapped(made, &self.path)?);
-        // Nothing can take its place any more: another program may have done so since the last check.
+        // Another program may have replaced it before the swap; none can any more.
         let old = made.symlink_metadata()?;
         self.check_kind(&old)?;
         self.changes.map_or(Ok(()), |seen| seen.check_renamed(&old))?;
@@ -280,7 +280,7 @@ impl Outputs {
         let (made, place) = (self.made(number), &self.places[number]);
         let written = write(OutputPath::new(&made, Existing::Keep)).with_context(|| place.name())?;
         if place.path.try_exists().unwrap_or(true) && made.is_file() {
-            // It was written under a name that replaces nothing.
+            // Not synced yet: its first name replaced nothing.
             File::open(&made).and_then(|file| file.sync_all()).with_context(|| place.name())?;
         }
         Ok(written)
@@ -367,22 +367,22 @@ fn swap(new: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Swaps names on file systems that cannot do it in one step. An old file keeps its name until the new one
-/// has it. Otherwise (rename(2) replaces no directory that is not empty) the old one is moved aside first; if
-/// a step fails, it is moved back.
+/// has it. If that is impossible (rename(2) replaces no directory that is not empty), it is first moved
+/// aside, and moved back if a step fails.
 fn swap_in_steps(new: &Path, path: &Path) -> io::Result<()> {
     let aside = temporary().tempdir_in(folder(path))?;
     let old = aside.path().join("old");
     if new.is_dir() || fs::hard_link(path, &old).is_err() {
         fs::rename(path, &old)?;
     }
-    // It must not be removed with the folder any more.
+    // From now on, dropping must not remove the folder.
     let aside = aside.keep();
     let swapped = fs::rename(new, path)
         .and_then(|()| fs::rename(&old, new).or_else(|error| fs::rename(path, new).and(Err(error))));
     if let Err(error) = swapped {
         let what = |_| io::Error::new(error.kind(), format!("{error}; the old one is {} now", old.display()));
         fs::rename(&old, path).map_err(what)?;
-        // rename(2) does nothing if both names are of one file.
+        // If both are names of one file, rename(2) leaves both.
         return fs::remove_dir_all(aside).and(Err(error));
     }
     fs::remove_dir(aside)

@@ -29,7 +29,7 @@ impl Existing {
         if force { Existing::Replace } else { Existing::Keep }
     }
 
-    /// Checks that a file or folder may be replaced. Some commands have `--backup`.
+    /// Checks that a path may be replaced. If `has_backup`, errors name `--backup`.
     pub(crate) fn check(self, path: &Path, has_backup: bool) -> Result<()> {
         let backup =
             if has_backup { format!(", --backup keeps it as {}.old", path.display()) } else { String::new() };
@@ -79,7 +79,7 @@ impl Target {
         }
     }
 
-    /// An existing file or folder. A file is made beside the real one, not beside a link to it (/dev/fd/5).
+    /// An existing file or folder. A new one is made beside it, not beside a link to it (/dev/fd/5).
     pub(crate) fn resolved(path: &Path) -> Result<Target> {
         let at = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         Ok(Target::Path { at, given: path.to_owned() })
@@ -155,7 +155,7 @@ impl Rules<'_> {
 
     /// Refuses an input that is also the output; among folders, also one inside or around the output.
     fn refuse_input(&self, source: &Source, target: &Target) -> Result<()> {
-        // Opening it reports why there is none.
+        // If missing, opening it reports why.
         let Some(input) = source.metadata() else { return Ok(()) };
         let data = match source {
             Source::Path(path) if input.is_dir() => fs::metadata(path.join("data")).ok(),

@@ -74,7 +74,7 @@ fn forms() -> impl TypedValueParser<Value = OutputForm> {
     PossibleValuesParser::new([file, pipe]).map(form)
 }
 
-/// perf swaps the records of files, but not all fields of those of pipe data.
+/// perf swaps all fields of records in a file, but only some in pipe data.
 const SWAPPED_PIPE: &str = "the recording is big-endian: perf on a little-endian machine misreads big-endian pipe data, so \
                             write a file for it (--to file)";
 
@@ -97,7 +97,7 @@ impl WriteArgs {
     pub(crate) fn each(&self, more: &MoreArgs, work: impl Fn(&WriteArgs) -> Result<u8>) -> Result<u8> {
         if !self.in_place {
             let Some(more) = more.more.first().map(|more| more.display()) else { return work(self) };
-            // A user who means the output must not be led to --in-place, which would change it.
+            // A user who means an output must not be led to --in-place, which would change it.
             bail!(Usage(format!("unexpected argument '{more}': to write to {more}, give -o {more}")));
         }
         let named = self.input.all().chain(&more.more).cloned().collect();
@@ -147,7 +147,7 @@ impl WriteArgs {
         }
     }
 
-    /// How to treat existing files that passes write again, such as JIT images, despite --in-place.
+    /// How to treat existing files that passes make, such as JIT images, even with --in-place.
     fn existing_made(&self) -> Existing {
         if self.backup { Existing::BackUp } else { Existing::forced(self.force) }
     }
@@ -247,7 +247,7 @@ impl WriteArgs {
         Ok(outcome)
     }
 
-    /// Checks that the path can be written, and returns it: even in a dry run, and before reading inputs.
+    /// Checks that the path can be written, even in a dry run and before reading inputs; returns it.
     fn place(
         &self,
         path: &Path,
