@@ -23,7 +23,7 @@ pub enum Answer {
     },
     /// No build-id.
     Missing {
-        /// The reason of each place, in order, except of places that cannot contain such an object.
+        /// Why each place has none, in order, except places that cannot contain such an object.
         tried: Vec<(Source, Reason)>,
     },
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::BuildId;
 
-/// The build-ids for which `folder`, a path's folder in a cache, has entries, and the entries.
+/// The entries of `folder`, the folder of a path in a cache, by build-id.
 ///
 /// The cache keeps `/bin/x` at `<cache>/bin/x/<hex id>/elf`, formerly at `<cache>/bin/x/<hex id>`
 /// (perf-buildid-cache(1)), so no file has to be read. Names that are not build-ids belong to longer paths.

@@ -51,8 +51,8 @@ impl Object {
 pub struct Places {
     /// Build-ids given by the user. They come first and are not checked.
     pub known: KnownIds,
-    /// True to read the recorded paths on this machine, and then below `/proc/PID/root` for processes in a
-    /// container; by a build-id, also the files that the process still has mapped.
+    /// True to read the recorded paths on this machine, then below `/proc/PID/root` for processes in a
+    /// container; given a build-id, also the files that the process still has mapped.
     ///
     /// A file whose inode number differs from the recorded one is not used. Recordings without inode numbers,
     /// and those of another machine, have no such protection.
@@ -160,8 +160,8 @@ impl Finder {
         self.search(object, Search::default())
     }
 
-    /// The first place of an object that has this build-id, or the reasons why there is none. The id identifies
-    /// the file, so its inode may differ, and the file may have been deleted.
+    /// The first place of an object that has this build-id, or the reasons why there is none. The id
+    /// identifies the file: its inode may differ, and the file may have been deleted.
     pub fn find_same(&self, object: &Object, id: BuildId) -> Answer {
         self.search(object, Search { wanted: Some(id), ..Search::default() })
     }

@@ -7,7 +7,7 @@
 //!
 //! This package does not know perf.data: its caller gives the [`Finder`] the few facts it needs.
 
-// Types of others contain those of this package, and derive Debug.
+// Other packages derive Debug for types that contain these.
 #![warn(missing_debug_implementations)]
 
 mod answer;
@@ -33,8 +33,8 @@ pub use crate::known::{KnownError, KnownIds, read_list};
 pub use crate::root::{resolve, resolve_folder};
 pub use object::Endianness;
 
-/// The user's folder, which contains perf's build-id cache (`.debug`): `HOME`. Like perf, this does not read
-/// the password database if the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
+/// The user's home folder (`HOME`), with perf's build-id cache (`.debug`). Like perf, this does not read the
+/// password database if the variable is not set; perf 6.1 and 7.3 then add nothing to a cache.
 pub fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
