@@ -91,7 +91,7 @@ pub fn unopened(name: &Arc<str>, error: Error) -> Result<Diagnosis, Error> {
     Ok(Diagnosis::new(name.clone(), Vec::new(), findings, true))
 }
 
-/// True if perf sorts records by rounds: they are in one file, with times, and their buffers read forwards.
+/// True if perf sorts records by rounds: they are in one file, have times, and buffers are read forwards.
 fn sorts(recording: &Recording) -> bool {
     let attrs = || recording.events.iter().map(|event| event.attr());
     attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1

@@ -51,7 +51,7 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
         let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is missing");
         findings.add("tracing-data-missing", Location::nowhere(what));
     }
-    // perf checks that only in files, and not in files of perf stat.
+    // perf checks this only in files, and not in those of perf stat.
     if recording.form != Form::Pipe
         && !recording.features.contains_key(&Feature::STAT)
         && let Err(error) = Layouts::new(&recording.events).check_ids()
@@ -93,7 +93,7 @@ fn attrs(recording: &Recording, file: &FileHeader, findings: &mut Findings) {
         let what = format!("attr.size {largest} is larger than perf {who} knows");
         findings.add(code, Location::at(16, what));
     }
-    // perf finds the byte order of version 1 by the size of an entry, one of the sizes of that time.
+    // perf detects the byte order of version 1 by the sizes that an attr had at that time.
     if file.magic.version1 && largest > 104 {
         findings.add("version-1", Location::at(16, format!("attr.size {largest} in a file of version 1")));
     }

@@ -1,4 +1,4 @@
-//! Lists the parts of a recording, sound otherwise, that a certain reader refuses or misreads.
+//! Lists the parts of an otherwise sound recording that a certain reader refuses or misreads.
 
 use std::collections::BTreeMap;
 

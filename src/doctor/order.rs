@@ -1,4 +1,4 @@
-//! Checks that no record is older than those that perf has flushed at the previous FINISHED_ROUND.
+//! Checks that no record is older than those that perf flushed at an earlier FINISHED_ROUND.
 
 use perfx_format::read::Batch;
 use perfx_format::{Record, RecordType, Time};

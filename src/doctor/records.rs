@@ -25,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) most: usize,
 }
 
-/// A record about AUX data and its owner.
+/// Event ids, and records about AUX data.
 #[derive(Clone, Debug)]
 pub(crate) enum Aux {
     /// The ids of an event of pipe data.
