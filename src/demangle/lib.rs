@@ -5,7 +5,7 @@
 //! `{lambda()#1}`, and the scope of template parameters are as in GNU's demangler, because perf and gdb show
 //! names in this way, and tools compare them as text.
 
-// Types of others contain those of this package, and derive Debug.
+// Other packages derive Debug for types that contain these.
 #![warn(missing_debug_implementations)]
 
 mod expression;
@@ -18,7 +18,7 @@ mod print;
 const LONGEST_SYMBOL: usize = 1 << 16;
 
 /// The demangled name of a C++ symbol. `None` if it is not a C++ symbol, if it is damaged, or if its name is
-/// longer than `longest` bytes: a few bytes can stand for an endless name.
+/// longer than `longest` bytes: a few bytes can expand to gigabytes.
 ///
 /// ```
 /// assert_eq!(demangle::demangle("_ZN3foo3barEj", 100).as_deref(), Some("foo::bar(unsigned int)"));

@@ -237,7 +237,7 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// True if the symbol contains the function's result: those of templates do, unless the name implies it.
+    /// True if the symbol contains the function's result: for templates it does, unless the name implies it.
     fn has_result(&self, name: Id) -> bool {
         let is_special = |mut name: Id| {
             loop {

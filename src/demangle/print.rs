@@ -86,7 +86,7 @@ impl<'n> Printer<'_, 'n> {
         self.push(&number.to_string())
     }
 
-    /// True if this was printed last. A removed comma counts, as in GNU's demangler: `A<B<int>>`.
+    /// True if printed last. Removed commas count as spaces, as in GNU's demangler: `A<B<int>>`.
     fn ends_with(&self, last: char) -> bool {
         if self.out.len() == self.taken_back { last == ' ' } else { self.out.ends_with(last) }
     }
@@ -330,7 +330,7 @@ impl<'n> Printer<'_, 'n> {
         qualifiers.iter().try_for_each(|&qualifier| self.print(qualifier))
     }
 
-    /// Nodes separated by commas, without one after the last nonempty node.
+    /// Nodes separated by commas, with none after the last nonempty node.
     fn list(&mut self, list: List) -> Option<()> {
         let mut end = self.out.len();
         for (number, &id) in self.tree.items(list).iter().enumerate() {
