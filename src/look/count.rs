@@ -226,7 +226,7 @@ impl<K: std::hash::Hash + Eq> Readings<K> {
 /// The flags of AUX records that report lost data.
 const AUX_FLAGS: [u64; 3] = [Aux::TRUNCATED, Aux::PARTIAL, Aux::COLLISION];
 
-/// The counts of a run of records; later runs are absorbed.
+/// The counts of a run of records; later runs are added.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Tally {
     /// Records as stored; compressed ones are counted before they are expanded.
@@ -263,7 +263,7 @@ impl Tally {
     pub(crate) fn of(batch: &Batch) -> Result<Tally> {
         let mut tally = Tally::default();
         let mut walker = batch.walk();
-        // Not `next_record`, whose views are passed through memory.
+        // `next_record` would pass the views through memory.
         while let Some(record) = walker.next_wanted(Kinds::ALL, usize::MAX)? {
             tally.add(&record, &batch.layouts);
         }
@@ -385,8 +385,8 @@ impl Tally {
     }
 
     /// How often the counter values of each event's samples changed: by id, and by id and thread. perf
-    /// delivers a sample for each change instead of the one that read them; its version decides which of the
-    /// two numbers applies.
+    /// delivers a sample for each change instead of the recorded one; its version decides which of the two
+    /// numbers applies.
     pub(crate) fn new_values(&self, layouts: &Layouts) -> [Vec<u64>; 2] {
         let events = layouts.all().len();
         [

@@ -311,7 +311,7 @@ fn tree_size(path: &Path) -> io::Result<u64> {
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
-    /// The process of the previous record, and its records since the last change: most records have the same.
+    /// The process of the previous record, which most records share, and its records since the last change.
     last: (Option<u32>, Count),
     /// In the order of the records, with times in ns.
     changes: Vec<(u64, Change)>,

@@ -9,7 +9,7 @@
 //! | `Number`, `Signed` | `12`, `-1` | a string: many readers lose digits of numbers above 2^53, and one rule for all is easier to remember |
 //! | `Hex` | `0x1f` | a string, `"0x1f"` |
 //! | `Float` | `0.5`, `1e-9` | a number; `"NaN"`, `"inf"` and `"-inf"` are strings |
-//! | `Text`, `Name` | as it is; in `"` if it is empty or has white space, `"`, control or format characters or invalid UTF-8, with `\"`, `\\`, and `\xNN` for each byte that cannot be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
+//! | `Text`, `Name` | unchanged; in `"` if it is empty or has white space, `"`, control or format characters or invalid UTF-8, with `\"`, `\\`, and `\xNN` for each byte that cannot be shown | a string; text that is not UTF-8 is `{"bytes": "hex"}` |
 //! | `Bytes` | hex digits; more than 32 bytes are `<100 bytes 000102…>` unless all are requested | a string of hex digits, all of them |
 //! | `List` | `[1 2 3]` | an array |
 //! | `Map` | `{a=1 b=2}` | an object; a second entry with the same name is `name_2` |

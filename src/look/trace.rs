@@ -201,7 +201,7 @@ impl Notation {
 impl<'t> TracePrinter<'t> {
     /// A printer for samples of this tracepoint, in recordings of this byte order.
     pub fn new(format: &TraceFormat<'t>, endian: Endian) -> TracePrinter<'t> {
-        // A kernel gives each name once, but readers of tables refuse a map with duplicates.
+        // A kernel names fields once, but damaged formats may not; tables refuse duplicates.
         let mut known = HashSet::new();
         let named = format.fields().filter(|field| known.insert(field.name));
         let fields: Vec<NamedField<'t>> = named.collect();
@@ -259,7 +259,7 @@ impl<'t> TracePrinter<'t> {
         }
         let numbers = (0..).map_while(|index| field.number(index, raw, self.endian));
         let numbers: Vec<String> = numbers.take(TEXT_MAX / 2).map(value_text).collect();
-        // Numbers of an odd size.
+        // Numbers of, say, 3 bytes.
         if numbers.is_empty() { Some(value_text(value)) } else { Some(format!("[{}]", numbers.join(", "))) }
     }
 }

@@ -1,4 +1,4 @@
-//! Values that differ, each in two forms.
+//! Values that differ, as text and as JSON.
 
 use std::collections::BTreeSet;
 
