@@ -1,8 +1,8 @@
 //! Decides what AUX data is kept for a window, and cuts it out of its chunks.
 //!
 //! Data of Arm SPE is cut into records, each with its time. Data of Intel PT is cut at PSB packets, where a
-//! decoder can begin: data between two of them is kept if the time between them meets the window. Chunks
-//! of other data, of snapshots, and of data without times are kept as a whole: an AUX record has the time by
+//! decoder can begin: data between two of them is kept if the time between them meets the window. Chunks of
+//! other data, snapshots, and data without times are kept or dropped whole: an AUX record has the time by
 //! which the data up to its end was written.
 
 use std::borrow::Cow;
@@ -132,7 +132,7 @@ impl Chunks {
     }
 
     /// Puts both lists in the order of the AUX stream. The end and the time of each AUX record become the
-    /// latest up to it, so that they are searched for in logarithmic time.
+    /// largest so far, which allows binary searches.
     pub(crate) fn sorted(mut self) -> Chunks {
         for written in self.buffers.values_mut() {
             written.sort_by_key(|written| (written.start, written.end));

@@ -307,12 +307,12 @@ impl FilterOptions {
         names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
     }
 
-    /// True if a filter selects samples, so processes without kept samples can go.
+    /// True if samples are selected, so processes without kept ones can be dropped.
     pub(crate) fn chooses_samples(&self) -> bool {
         self.selects().0
     }
 
-    /// True if samples are selected by their properties; and true if times, kinds or unused events are. Every
+    /// Whether samples are selected by their properties, and whether times, kinds or unused events are. Every
     /// option is listed: without `..`, a new one does not compile until that is decided.
     fn selects(&self) -> (bool, bool) {
         #[rustfmt::skip]
@@ -349,7 +349,7 @@ impl FilterOptions {
         FilterOptions { windows: Vec::new(), dso, symbol, leaf, ..self.clone() }
     }
 
-    /// Only the times, as half-open ranges in ns.
+    /// A filter for these half-open ranges in ns.
     pub fn at(times: &[Range<u64>]) -> FilterOptions {
         FilterOptions::default().with_times(times)
     }

@@ -1,4 +1,4 @@
-//! The last survey of `filter`: which samples are kept, and what they need.
+//! The last survey of `filter`: finds the kept samples and what they need.
 
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ pub(crate) struct Lookups {
     files: Option<Lookup>,
     /// Only with `--symbol` or `--leaf`, and when functions are named.
     functions: Option<FunctionLookup>,
-    /// The process of the record before.
+    /// The previous record's process.
     last: Option<Process>,
 }
 
@@ -151,7 +151,7 @@ impl Chooser {
         for (kind, inodes) in &options.namespaces {
             hints.of_namespaces(*kind, inodes, gathered.tasks.namespaces());
         }
-        // One after the other, so that the memory to build them is not needed at once.
+        // Built in turn, so that one can use the memory freed by the other.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
@@ -303,7 +303,7 @@ impl Chooser {
             || counts.any(|count| is_chosen(count.id.and_then(|id| sample.layouts.event_of_id(id))))
     }
 
-    /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None` for all.
+    /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None` if all do.
     pub(crate) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
         let kind = record.kind();
         let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(kind) && pid != KERNEL)?;
@@ -318,7 +318,7 @@ impl Chooser {
         Some(self.process_of(record, layouts, pid, key, None))
     }
 
-    /// The process of a record. `last` is that of the record before.
+    /// The process of a record. `last` is that of the previous one.
     pub(crate) fn process_of(
         &self,
         record: &Record<'_>,

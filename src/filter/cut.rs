@@ -28,8 +28,8 @@ pub(crate) const NAME: &str = "filter";
 pub(crate) struct CutRecords {
     pub(crate) cut: Arc<FilterPlan>,
     pub(crate) lookups: Lookups,
-    /// For a part of a split: true after a record of this part, until the next round of the batch. A second
-    /// round would have no effect.
+    /// For a part of a split: true from an event record of the part to the next round in the batch. A second
+    /// one would have no effect.
     pub(crate) rounds: bool,
     pub(crate) aux: CutAux,
 }
@@ -125,7 +125,7 @@ impl FilterPlan {
             RecordType::LOST_SAMPLES if owner.is_some() => {
                 return owner.is_some_and(|owner| owner.owns(record, layouts));
             }
-            // A round only allows readers to sort the records before it: without any it has no effect.
+            // A round only makes readers sort the records before it: without any, it has no effect.
             RecordType::FINISHED_ROUND => {
                 let here = Place::of_record(record);
                 return self
@@ -237,7 +237,7 @@ impl CutRecords {
     }
 }
 
-/// A part of a split recording, whose surveys are done.
+/// For a part of a split, whose surveys are done.
 impl Pass for CutRecords {
     fn name(&self) -> &'static str {
         NAME

@@ -1,7 +1,7 @@
 //! Finds the functions of the samples that all other options select.
 //!
 //! The facts of the recording are learned first. Then the distinct frames of the samples are collected and
-//! named once; each sample is decided by its frames.
+//! named once; a sample is selected by its frames.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ impl Frames {
         let search = Search { facts: &facts, features, endian, ids: &options.search, inlined: true };
         let mut of_frames = HashMap::default();
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
-        // Frames have no order, but the report has.
+        // A set has no order, but the report has.
         let mut all: Vec<Frame> = self.all.into_iter().collect();
         all.sort_unstable();
         let named = name_frames(all.into_iter(), search, |_, frame, name| {

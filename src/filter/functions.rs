@@ -62,7 +62,7 @@ pub(crate) struct Functions {
     pub(crate) hints: Hints,
 }
 
-/// Decides for one sample after the other; each thread has its own.
+/// Decides about samples one by one; each thread has its own.
 pub(crate) struct FunctionLookup {
     functions: Arc<Functions>,
     cache: FrameCache<Found>,

@@ -1,4 +1,4 @@
-//! Collects the first survey of a recording: tasks, names, times, and the number of samples in each batch.
+//! Collects what the first survey finds: tasks, names, times, and the number of samples in each batch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

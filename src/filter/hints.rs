@@ -125,7 +125,7 @@ fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (Str
     let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
     let mut meant: Vec<_> =
         names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
-    // If several match, the one with the fewest other characters.
+    // If several match, the shortest is first.
     meant.sort_by_key(|name| name.len());
     let named = match meant[..] {
         [] => has(nearest(names, &loose).iter().map(shown)),

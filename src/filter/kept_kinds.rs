@@ -7,8 +7,8 @@ use perfx_format::{Kinds, RecordType};
 /// Kinds of event records that are selected like samples. Switches are not, if they name the traced thread.
 pub(crate) const CHOSEN: Kinds = Kinds::OF_EVENT.union(Kinds::SWITCHES).and(RecordType::LOST);
 
-/// Kinds dropped without a report: kept samples are counted anyway, and a round has no effect that the round
-/// after the next kept sample does not have.
+/// Kinds dropped without a report: kept samples are counted anyway, and the round after the next kept sample
+/// has the effect of a dropped one.
 pub(crate) const UNTOLD: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
 
 /// Kinds to read in a batch without kept samples, limited to those it has: if all are rare, the walk jumps
@@ -33,7 +33,7 @@ const OF_ALL: Kinds = Kinds::of(&[
 /// Records that readers need to understand samples.
 pub(crate) const NEEDED: Kinds = OF_PROCESS.union(OF_ALL);
 
-// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two more by kept samples.
+// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two needed by kept samples.
 const _: () = assert!(
     CHOSEN
         .union(NEEDED)

@@ -14,7 +14,7 @@ use crate::time::Windows;
 
 /// Finds the part that a record belongs to.
 pub(crate) enum Rule {
-    /// Where all parts but the first begin.
+    /// The start of each part but the first.
     Times(Vec<OrderKey>),
     /// By pid. Records without a pid, or with an unlisted one, are in the first part.
     Pids(BTreeMap<u32, usize>),
@@ -88,8 +88,8 @@ impl Rule {
         }
     }
 
-    /// Like `part_of`, but faster if the record before was in the same part: with thousands of parts, the
-    /// search takes longer than all else.
+    /// Like `part_of`, but faster if the previous record was in the same part: with thousands of parts, the
+    /// search takes longest.
     pub(crate) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
         let same = self.is_of_times(before, record, layouts) == Some(true);
         if same { before } else { self.part_of(record, layouts) }
@@ -110,7 +110,7 @@ impl Rule {
     }
 }
 
-/// A value for each part that occurs. Neighbours are mostly of one part: the last is tried before the map.
+/// A value for each part that occurs. Neighbours are mostly in one part, so the last one is tried first.
 #[derive(Debug)]
 pub(crate) struct OfParts<T> {
     parts: Vec<(usize, T)>,

@@ -142,12 +142,11 @@ pub struct Split {
 #[derive(Default)]
 struct Counted {
     first: Option<u64>,
-    /// For parts by number or size: key and size of the records that belong to one part only; size 0 for
-    /// records other than samples.
+    /// For parts by number or size: key and size of the records that belong to one part only.
     moments: Vec<(OrderKey, u32)>,
     /// Bytes of the records that may be in every part.
     others: u64,
-    /// FINISHED_ROUNDs, in addition.
+    /// The number of FINISHED_ROUNDs.
     rounds: u64,
     pids: BTreeMap<u32, usize>,
     /// The number of samples of each event.
