@@ -84,7 +84,7 @@ pub(crate) enum Printed<'f> {
     Profile(&'f ProfileDiff),
 }
 
-/// The characters of a value shown in text; JSON has all.
+/// The most characters of a value in text; JSON has all.
 const SHOWN: usize = 120;
 
 impl Diff {

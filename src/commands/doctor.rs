@@ -288,7 +288,7 @@ impl Doctor {
         })
     }
 
-    /// The diagnosis of a recording, and what its data lacks.
+    /// The diagnosis of a recording and its data.
     fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Data)> {
         match source.open() {
             Ok(recording) => {
@@ -319,14 +319,14 @@ impl Doctor {
     }
 }
 
-/// What the data of a recording lacks that follows the format.
+/// Broken call chains and missing code, which are no faults.
 #[derive(Default)]
 struct Data {
     missing_code: Vec<MissingCode>,
     call_chains: Option<ChainQuality>,
 }
 
-/// This much of a recording is searched for broken call chains, bytes: their share needs no more.
+/// The bytes of a recording that are searched for broken call chains: their share needs no more.
 const CHAINS_MAX: u64 = 64 << 20;
 
 impl Data {
@@ -397,7 +397,7 @@ fn missing_text(code: &[MissingCode]) -> String {
     code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 
-/// How perf reacts, if it is worth mentioning, and the command that repairs it: one line, or nothing.
+/// perf's reactions, if worth mentioning, and the repair command: one line, or nothing.
 fn consequences(code: &Code) -> String {
     let mut said = Vec::new();
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
@@ -446,7 +446,7 @@ impl ReaderEntry {
 }
 
 impl FileEntry {
-    /// What the data lacks.
+    /// Problems of the data.
     fn data_text(&self) -> String {
         let chains = self.call_chains.iter().flat_map(ChainQuality::sentences);
         let chains: String = chains.map(|sentence| format!("  broken chains: {sentence}\n")).collect();

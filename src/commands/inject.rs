@@ -214,7 +214,7 @@ impl Inject {
             );
         }
         if self.write.in_place && passes.len() == usize::from(build_ids) {
-            // To readers, the feature means the same as such records, which would require moving the data.
+            // To readers, the feature equals build-id records, which would require moving the data.
             let passes = if build_ids { vec![self.build_ids_pass(true, &ids)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 self.write.verbosity.print(&report);
@@ -253,7 +253,7 @@ impl Inject {
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }
-        // Traces go through the code in the images.
+        // Decoding reads the code in the images.
         if self.jit && self.itrace.is_some() {
             passes.push(self.jit_pass(ids)?);
         }

@@ -77,7 +77,7 @@ enum Key {
     Given(String, String),
 }
 
-/// The maximum bytes in the name of a file or folder on Linux.
+/// The longest name of a file or folder on Linux, bytes.
 const MOST_NAME: usize = 255;
 
 /// Hive's name for a missing value.
@@ -148,7 +148,7 @@ fn encoded(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The encoded name of a host. If it is too long for a folder, its beginning and a hash of all of it.
+/// The encoded name of a host; if it is too long for a folder, its beginning and a hash of all of it.
 fn host(name: &[u8]) -> Vec<u8> {
     let all = encoded(name);
     if "host=".len() + all.len() <= MOST_NAME {
@@ -159,7 +159,7 @@ fn host(name: &[u8]) -> Vec<u8> {
     [&part, &b"-"[..], short_hash(name).as_bytes()].concat()
 }
 
-/// The maximum bytes of that beginning.
+/// The longest such beginning, bytes.
 const MOST_PART: usize = 200;
 
 impl Parquet {

@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-/// Waits for the end of the child, and counts the recordings that it writes. Returns its status and them.
+/// Waits for the child, and counts the recordings that it writes. Returns its status and the recordings.
 pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, Vec<Found>)> {
     let ended = Arc::new(AtomicBool::new(false));
     let (mut known, mut threads, mut found) = (HashSet::new(), Vec::new(), Vec::new());
