@@ -56,7 +56,7 @@ pub struct Code {
     pub name: String,
     /// The path of its file.
     pub file: String,
-    /// Its instructions: address in the file, hexadecimal; text; number in `lines`.
+    /// Its instructions: shown address, hexadecimal; text; index in `lines`.
     pub instructions: Vec<(String, String, Option<u32>)>,
     /// Its source lines with some lines around them, by file and number.
     pub lines: Vec<SourceLine>,
@@ -401,7 +401,7 @@ struct SourceFiles<'s> {
     names: HashSet<Rc<str>>,
     /// The lines of the files that were searched for.
     read: HashMap<NamedSource, Option<Vec<String>>>,
-    /// Limit of bytes that may still be read.
+    /// Bytes that may still be read.
     left: u64,
     /// As in [`Annotated`].
     outside: BTreeSet<String>,

@@ -6,8 +6,8 @@ use perfx_filter::FilterOptions;
 use perfx_format::siblings::CountedAs;
 use perfx_resolve::Facts;
 
-/// For each event, true if the filter wants the samples' counts of it: a sample that read a group is kept for
-/// one of its counters, and also counts for its leader and all others.
+/// For each event, true if the filter selects it. A sample that read a group is kept if one of its counters
+/// is selected, but it also has counts of all others.
 pub(crate) fn wanted_events(facts: &Facts, filter: &FilterOptions) -> Vec<bool> {
     filter.wanted_events(facts.events.iter().map(|event| &event.name[..]))
 }

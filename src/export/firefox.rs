@@ -260,7 +260,7 @@ impl FirefoxProfile {
         let lasts = shown.and_then(|shown| facts.events.get(shown as usize)).is_some_and(EventFacts::lasts);
         for rows in rows.values_mut() {
             match lasts {
-                // They are in the order in which they began; of those with the same time, one lasts.
+                // By start; of those that start together, the one with a duration is last.
                 true => rows.sort_by_key(|row| (row.time.is_none(), row.time, stacks.rows[*row].period > 0)),
                 false => {
                     rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
@@ -392,7 +392,7 @@ impl FirefoxProfile {
         self.threads.len()
     }
 
-    /// The number of samples, where those with the same time and stack are one.
+    /// The number of samples; those with the same time and stack count once.
     pub fn samples(&self) -> u64 {
         self.threads.iter().map(|thread| thread.samples.length as u64).sum()
     }

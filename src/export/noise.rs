@@ -1,6 +1,6 @@
 //! Distinguishes changes from the noise of sampling and between runs of the same program.
 //!
-//! Special functions are calculated here: only two of a dozen lines are needed, and crates bring a library of
+//! Special functions are calculated here: only two short ones are needed, and crates bring a library of
 //! distributions. The results have about ten digits, enough for an error probability.
 
 /// The probability that sampling alone makes two numbers of samples differ at least this much, if equally
@@ -76,8 +76,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The tests, each a probability and a weight, that show more than noise, if the probability that any is
-/// wrong is at most `error`: Holm's method with weights. A larger weight gets a larger share of the error.
+/// Whether each test, a probability and a weight, shows more than noise, if the probability that any is wrong
+/// is at most `error`: Holm's method with weights. A larger weight gets a larger share of the error.
 pub(crate) fn beyond_noise(tests: &[(f64, f64)], error: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..tests.len()).filter(|&test| tests[test].1 > 0.0).collect();
     order.sort_by(|&one, &other| {
@@ -111,8 +111,8 @@ fn beta_below(a: f64, b: f64, x: f64) -> f64 {
     beta_below_mean(a, b, x)
 }
 
-/// The same below about the mean, by a continued fraction (NIST Handbook of Mathematical Functions, 8.17.22)
-/// evaluated from the front (Lentz).
+/// The same for `x` below about the mean: a continued fraction (NIST Handbook of Mathematical Functions,
+/// 8.17.22) by Lentz's method.
 fn beta_below_mean(a: f64, b: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };

@@ -364,7 +364,7 @@ impl Profile {
             while next != StackTree::ROOT {
                 let (parent, number) = nodes[next as usize];
                 let frame = frames[number as usize];
-                // The first user address before the kernel's is where execution was.
+                // The user address next to the kernel's is where execution was.
                 let returns = callee == Some(frame.mode) && (!records_calls || is_kernel(frame));
                 location_id.push(locations[number as usize][usize::from(returns)]);
                 (next, callee) = (parent, Some(frame.mode));

@@ -295,7 +295,7 @@ impl Ranking {
         self.named.functions.iter().map(|function| &*function.name)
     }
 
-    /// The callees of the functions for whose numbers `chosen` is true. For a recursive function, the outermost call counts.
+    /// The callees of the chosen functions, by number. For a recursive one, the outermost call counts.
     pub fn callees(&self, chosen: &[bool], shape: Shape) -> Ranked {
         let mut tree = CallTree::default();
         let mut places: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
@@ -315,7 +315,7 @@ impl Ranking {
         Ranked::Callees { counted: self.counted(), rows: self.rows(tree, shape) }
     }
 
-    /// The callers of the functions for whose numbers `chosen` is true. For a recursive function, the outermost call counts.
+    /// The callers of the chosen functions, by number. For a recursive one, the outermost call counts.
     pub fn callers(&self, chosen: &[bool], shape: Shape) -> Ranked {
         // The outermost node with such a function on the path to each node, or the node itself.
         let mut outermost: Vec<u32> = Vec::with_capacity(self.of_nodes.len());

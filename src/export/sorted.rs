@@ -129,7 +129,7 @@ pub(crate) struct Merge {
     runs: Vec<SortedRows>,
     /// The time of the next row of each batch, the number of the batch, and that of the record.
     next: BinaryHeap<Reverse<(Option<u64>, usize, u64)>>,
-    /// True after the first of these was returned.
+    /// True if the first of these has been returned.
     is_read: bool,
 }
 

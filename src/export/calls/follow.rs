@@ -196,7 +196,7 @@ impl Thread {
         };
         if self.open.len() == MOST_OPEN {
             self.open.drain(..MOST_OPEN / 2);
-            // The outermost one has a caller.
+            // The outermost one had callers.
             self.callers = MOST_DEPTH;
         }
         self.open.push(Open { node, function, is_kernel, level: self.calls.depth(), is_found: false });

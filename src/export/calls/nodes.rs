@@ -42,7 +42,7 @@ impl Nodes {
     /// The stack in which a frame was called from another one.
     pub(super) fn child(&mut self, parent: u32, frame: u32) -> Result<u32> {
         let caller = self.list[parent as usize];
-        // A root is not deep.
+        // Deep nodes have parents.
         let is_deep = caller.depth >= MOST_DEPTH;
         let parent = if is_deep { caller.parent } else { parent };
         if let Some(&child) = self.children.get(&(parent, frame)) {

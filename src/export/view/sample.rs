@@ -841,7 +841,7 @@ impl<'v> SampleWriter<'v> {
     }
 }
 
-/// Memory that is not executed keeps its name.
+/// Names data by its memory, not as JIT code.
 fn of_data(frame: Frame) -> Frame {
     Frame { process: 0, ..frame }
 }
