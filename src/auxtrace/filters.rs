@@ -13,7 +13,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     /// Parses the text that `perf record` passed to the kernel: `filter START/SIZE@FILE`, separated by
-    /// commas. Paths may contain commas. `start` and `stop` filters are left out.
+    /// commas. Paths may contain commas. Other actions are left out.
     pub(crate) fn all(text: &[u8]) -> Vec<Filter> {
         const ACTIONS: [&[u8]; 4] = [b"filter ", b"start ", b"stop ", b"tracestop "];
         let begins = |text: &[u8]| ACTIONS.iter().any(|action| text.trim_ascii_start().starts_with(action));
