@@ -175,9 +175,9 @@ pub(super) fn gap(
     (!plausible).then_some(Gap { from, to: rest.len() })
 }
 
-/// [`LIKELY`] consecutive plausible headers prove the same as a few sound records, if most are of known
-/// kinds, or if they are where records would be without the gap (`aligned`) and are of few kinds. Returns the
-/// end of the last record.
+/// [`LIKELY`] consecutive plausible headers, or [`PROOF`] up to the end, are as good as sound records if most
+/// are of known kinds, or if they are where records would be without the gap (`aligned`) and of few kinds.
+/// Returns the last record's end.
 fn goes_on(rest: &[u8], at: usize, endian: Endian, aligned: bool, left: &mut u64) -> Option<usize> {
     let good =
         |frame: &Frame| if frame.kind.name().is_some() { has_room(frame) } else { is_plausible(frame) };
