@@ -180,7 +180,7 @@ const PROC: &str = "/proc";
 struct Candidate {
     /// The place in messages.
     shown: PathBuf,
-    /// The place without symbolic links.
+    /// The place to open.
     found: std::io::Result<PathBuf>,
     trust: Trust,
 }

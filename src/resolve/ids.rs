@@ -524,7 +524,7 @@ impl Ids {
     }
 
     /// The build-id of a DSO; `pid` is a process that mapped it. `None` for DSOs that cannot have one (such
-    /// as anonymous memory). Missing ones are counted for the report. Each DSO is searched and counted once.
+    /// as anonymous memory). For the report, missing DSOs are counted once, and ids each time.
     pub fn find(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
