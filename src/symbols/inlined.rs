@@ -23,7 +23,7 @@ pub struct DwarfPlaces {
     pub packages: Vec<PathBuf>,
     /// Folders that may have single split units (`.dwo`), by their names.
     pub folders: Vec<PathBuf>,
-    /// Folders that replace `/`, in which split units are where the compiler put them.
+    /// Roots, below which split units are where the compiler put them.
     pub roots: Vec<PathBuf>,
 }
 

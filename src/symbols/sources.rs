@@ -615,8 +615,8 @@ impl Sources {
         files
     }
 
-    /// The files stored under a build-id below the folders that replace `/`: by packages of RPM, by packages of
-    /// debug files, or because the folder itself is such a tree. Debug files have the suffix `.debug`.
+    /// The files stored under a build-id below `/` and the roots: by packages of RPM, by packages of debug
+    /// files, or because a root is itself such a tree. Debug files have the suffix `.debug`.
     fn in_trees(&self, id: BuildId, suffix: &str) -> Vec<PathBuf> {
         let below = |hex: String| format!(".build-id/{}/{}{suffix}", &hex[..2], &hex[2..]);
         let trees =
@@ -750,7 +750,7 @@ impl Sources {
         }
     }
 
-    /// The lists of kernel symbols in the folders that replace `/`, if their kernel has this build-id.
+    /// The lists of kernel symbols below `/` and the roots, if their kernel has this build-id.
     fn in_roots(&self, id: Option<BuildId>) -> Vec<PathBuf> {
         let of_root = |folder: &DebugFolder| {
             let (notes, _) = build_id::open(&folder.anywhere(Path::new("sys/kernel/notes"))?).ok()?;
