@@ -23,7 +23,7 @@ pub struct Member {
     pub is_moved: bool,
 }
 
-/// A gap of at most this many bytes never ends an arena.
+/// A gap up to this size ends only a full arena.
 const HOLE: u64 = 1 << 20;
 
 /// The most bytes of memory that an arena spans: distances in `.eh_frame_hdr` are signed 32-bit numbers.
