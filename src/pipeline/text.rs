@@ -60,7 +60,7 @@ pub fn did_you_mean(given: &str, names: impl IntoIterator<Item = impl AsRef<str>
     best.map_or_else(String::new, |(_, name)| format!("; did you mean `{}`?", name.as_ref()))
 }
 
-/// True if `given` is `meant` with one or two typos; for names that may mean something else.
+/// True if `given` is `meant` with up to two typos; for names that may mean something else.
 pub fn is_typo(given: &str, meant: &str) -> bool {
     strsim::osa_distance(given, meant) <= 2
 }
