@@ -148,8 +148,8 @@ fn file(key: &Key, name: &[u8]) -> Vec<u8> {
     [&key.word("file", named)[..], end].concat()
 }
 
-/// True for `perf-PID.map`, `jit-PID.dump`, and the images of JIT code, `jit-PID-N.so` and
-/// `jitted-PID-N-N.so`: a pid, and numbers in the range of pids.
+/// True for `perf-PID.map`, `jit-PID.dump`, and images of JIT code, `jit-PID-N.so` and `jitted-PID-N[-N].so`:
+/// a pid, and numbers in the range of pids.
 fn is_of_pid(name: &[u8]) -> bool {
     const PID_MAX_LIMIT: u32 = 1 << 22;
     let forms = [
