@@ -110,7 +110,7 @@ impl Overview {
     }
 }
 
-/// A row for each thing that is wrong with the call chains.
+/// A row for each problem of many call chains.
 fn call_chains(quality: ChainQuality) -> String {
     let mut found = quality.sentences();
     if quality.chains > 0 && found.is_empty() {

@@ -1,5 +1,5 @@
-//! perf's own commands, run by perfx: a program called `perf` or `perf-COMMAND` takes perf's command lines, with perf's
-//! manners, and leaves to the next perf in PATH what perfx does not have.
+//! Runs perf's own commands: a program called `perf` or `perf-COMMAND` takes perf's command lines, behaves
+//! like perf, and leaves to the next perf in PATH what perfx lacks.
 
 mod buildid_list;
 mod evlist;
@@ -20,11 +20,11 @@ use crate::args::Usage;
 use crate::io::streams;
 use crate::term::report::tell;
 
-/// perf's exit codes of a wrong command line, and of a failure.
+/// perf's exit codes for a wrong command line, and for a failure.
 const WRONG: u8 = 129;
 const FAILED: u8 = 255;
 
-/// What becomes of a command line of perf.
+/// The result of a command line of perf.
 #[derive(Debug)]
 pub(crate) enum Called {
     /// perfx runs these words.
@@ -33,11 +33,11 @@ pub(crate) enum Called {
     Done(u8),
 }
 
-/// The command line of a program that is called as perf's: what perfx makes of it. `None` if it is not.
+/// Translates the command line of a program called by a name of perf; `None` for another name.
 ///
 /// # Errors
 ///
-/// A command that only perf's command line has fails.
+/// A command that perfx runs only as perf fails.
 pub(crate) fn called(args: &[OsString]) -> Result<Option<Called>> {
     let Some((called, words)) = args.split_first() else { return Ok(None) };
     let name = Path::new(called).file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -95,7 +95,7 @@ fn subcommand(words: &[OsString]) -> Translated {
             "--buildid-dir" | "--debugfs-dir" => {
                 let value = value.map(OsString::from).or_else(|| words.next().cloned());
                 let value = value.ok_or_else(|| Refused::Wrong(format!("{name} needs a value")))?;
-                // A cache that does not exist has nothing.
+                // A missing cache is an empty one.
                 if name == "--buildid-dir" && Path::new(&value).is_dir() {
                     let mut option = OsString::from("--buildid-dir=");
                     option.push(value);

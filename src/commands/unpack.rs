@@ -182,13 +182,13 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
 
 const NOT_A_PACK: &str = "not a pack of perfx";
 
-/// The bytes to which a pack may expand: any pack, and for each of its bytes. Recordings and programs shrink
+/// The bytes to which a pack may expand: a base, plus a multiple of its size. Recordings and programs shrink
 /// by a factor of 3 to 30; data that shrinks by 100 is nearly empty.
 const SIZE_MAX: u64 = 1_000_000_000;
 const SIZE_OF_BYTE: u64 = 100;
 
-/// The maximum number of files, folders and links: in any pack, and one more for this many bytes. A file
-/// has a hash of 32 bytes in the manifest, and a path with a build-id of 20.
+/// The maximum number of files, folders and links: a base, plus one for this many bytes. A file has a hash of
+/// 32 bytes in the manifest, and a path with a build-id of 20.
 const NAMES_OF_ANY: u64 = 1000;
 const BYTES_OF_NAME: u64 = 8;
 

@@ -246,7 +246,7 @@ impl View {
     }
 }
 
-/// Changes the fields by a value of -F: a list, or additions and subtractions, for all events or the group before a colon.
+/// Applies a value of -F: a list, or additions and removals, for all events or the group before a colon.
 fn choose(choice: &mut FieldChoice, text: &str) -> Result<()> {
     let (group, list) = match text.split_once(':') {
         Some((name, list)) => (Some(name), list),

@@ -54,7 +54,7 @@ impl Firefox {
             let threads = self.stacks.threads.count(&collected.recording);
             let lost = losses(&mut collected.recording, threads)?;
             let shown = collected.shown(&mut event, false)?;
-            // A call has no place in its function.
+            // Frames of calls are function starts.
             let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let named =
                 profile.add(&collected.stacks, search, lost, shown, Clock::of(&collected.recording))?;

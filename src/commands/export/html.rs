@@ -67,7 +67,7 @@ struct About {
     bytes: Vec<ByteTable>,
     /// Losses and warnings.
     said: Vec<String>,
-    /// What is wrong with many call chains.
+    /// Problems of many call chains.
     broken_chains: Vec<String>,
 }
 
@@ -168,7 +168,7 @@ impl Html {
         // A page can show events with different units one after the other.
         collected.chooses_events &= collected.stacks.sampled(&collected.facts).adds_up().is_ok();
         let shown = collected.shown(event, false)?;
-        // A call has no place in its function.
+        // Frames of calls are function starts.
         let inlined = !self.no_inline && !self.trace.itrace;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
@@ -214,5 +214,5 @@ fn say_sources(report: &mut Report, annotated: &Annotated) {
     say(Level::Warning, links, "left out {}: symbolic links are not followed");
 }
 
-/// The places of each fault on the page.
+/// Shown places of each fault.
 const PLACES: usize = 3;

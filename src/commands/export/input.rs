@@ -72,7 +72,7 @@ pub(crate) struct TraceArgs {
 }
 
 impl StackArgs {
-    /// The options of a command that has others between them.
+    /// The options of a command that groups them otherwise.
     pub(crate) fn of(select: &SelectArgs, ReadArgs { threads, verbosity, .. }: ReadArgs) -> StackArgs {
         StackArgs { select: select.clone(), threads, verbosity }
     }
@@ -86,7 +86,7 @@ impl StackArgs {
         filter_of(&self.select)
     }
 
-    /// The recording with the selected samples and what they need, in a temporary file unless all are.
+    /// The recording with the selected samples and what they need, in a temporary file if filtered.
     pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
         let filter = self.filter()?;
         if filter.is_empty() {
@@ -159,7 +159,7 @@ pub(crate) fn filter_of(select: &SelectArgs) -> Result<Arc<FilterOptions>> {
     Ok(Arc::new(select.clone().try_into().map_err(usage)?))
 }
 
-/// Opens the recordings in order; the reports of each follow those of the ones before.
+/// Opens the recordings in order; the reports of each follow those of earlier ones.
 pub(crate) fn each_recording(
     sources: &[Source],
     report: &mut Report,
@@ -278,7 +278,7 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     }
 }
 
-/// Reports what is wrong with many call chains.
+/// Reports problems of many call chains.
 pub(crate) fn say_quality(quality: ChainQuality, report: &mut Report) {
     quality.sentences().into_iter().for_each(|sentence| report.say(Level::Info, sentence));
 }

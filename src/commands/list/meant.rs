@@ -6,9 +6,9 @@ use regex::Regex;
 /// The number of similar names that are listed.
 const LISTED: usize = 5;
 
-/// The functions with this name, or that the whole regular expression matches; else those with this name before their
-/// parameters and template arguments; else the only one that contains it. If there is none, the most similar names,
-/// which contain it if any do.
+/// The functions with this name, or that the whole regular expression matches; else those with this name
+/// before parameters and template arguments; else the only one that contains it. If there is none, the most
+/// similar names, which contain it if any do.
 pub(super) fn meant<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str> + Clone,

@@ -70,7 +70,7 @@ impl Evlist {
         Ok(self.read.verbosity.print(&Report::default()))
     }
 
-    /// How an event was counted, as far as it is asked for.
+    /// The requested facts about how an event was counted.
     fn facts(&self, attr: &Attr, name: &str) -> Vec<String> {
         if self.attrs {
             let named = |(field, value): (&'static str, String)| match field {

@@ -1,4 +1,4 @@
-//! The options of perf's commands, and what they are in perfx: the one translation of the two command lines.
+//! Lists the options of perf's commands, with their equivalents in perfx.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) struct Tool {
     pub(super) name: &'static str,
     /// The command of perfx that takes its options.
     pub(super) command: fn() -> Command,
-    /// Runs it, unless it is one of the program's.
+    /// Runs it; `None` for a command of perfx itself.
     pub(super) run: Option<fn(&ArgMatches) -> Result<u8>>,
     pub(super) rows: &'static [Row],
     /// The first word that is no option ends the options.
@@ -236,7 +236,7 @@ fn show(kind: &str) -> Option<Vec<OsString>> {
 /// Files below the folder, and no others.
 fn symfs(folder: &OsStr) -> Option<Vec<OsString>> {
     let folder = Path::new(folder.to_str()?.split(',').next()?);
-    // In a folder that does not exist is nothing.
+    // A missing folder is an empty one.
     let root = folder.is_dir().then(|| {
         let mut root = OsString::from("--root=");
         root.push(folder);

@@ -1,5 +1,5 @@
-//! Reads the words of a perf command line as perf does: a long option has every unambiguous beginning, `--no-` before it
-//! takes it back, and of an option with a value the last one counts.
+//! Reads the words of a perf command line as perf does: a long option may be shortened unambiguously, `--no-`
+//! before it undoes it, and the last value of an option counts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,7 +22,7 @@ pub(super) enum Takes {
 /// Words of perfx for an option with its value; `None` if perfx has nothing for this value.
 pub(super) type Words = fn(&OsStr) -> Option<Vec<OsString>>;
 
-/// What perfx does with an option of perf.
+/// How perfx handles an option of perf.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Becomes {
     /// This option of perfx, with the value.
@@ -55,13 +55,13 @@ pub(super) enum Refused {
 
 /// An option that was given.
 struct Given {
-    /// Its long name, by which it is taken back.
+    /// Its long name, by which it is undone.
     long: String,
     becomes: Becomes,
     value: Option<OsString>,
 }
 
-/// A command of perf: its options, and those of perfx, which are taken by their whole names.
+/// A command of perf: its options, and those of perfx, which can't be shortened.
 pub(super) struct Grammar<'g> {
     pub(super) rows: &'static [Row],
     pub(super) perfx: &'g Command,
@@ -174,7 +174,7 @@ impl Grammar<'_> {
         Ok((out, rest))
     }
 
-    /// Adds an option with what follows its name, or takes it back.
+    /// Adds an option with what follows its name, or undoes it.
     fn give(
         &self,
         given: &mut Vec<Given>,

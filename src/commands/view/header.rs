@@ -51,7 +51,7 @@ fn date(ns: u64) -> String {
     format!("{weekday} {month} {:2} {} {}", number(8..10), &text[11..19], &text[..4])
 }
 
-/// What a feature says.
+/// A feature's lines.
 fn lines_of(feature: Feature, recording: &Recording) -> Vec<String> {
     let Recording { features, endian, .. } = recording;
     let Some(section) = features.get(&feature) else { return Vec::new() };
