@@ -142,7 +142,7 @@ impl<'s> At<'s> {
         At { sample, pid: sample.pid(), key: sample.key() }
     }
 
-    /// The address space of its code of this cpumode.
+    /// The address space of code with this cpumode.
     #[inline]
     pub(crate) fn space(&self, guests: &Guests, mode: u16) -> Option<Space> {
         guests.space(self.sample.record, self.sample.layouts, self.pid, mode)

@@ -113,7 +113,7 @@ impl SymbolFiles {
         of_cache().map(place).collect()
     }
 
-    /// Adds a file; without a name it is one that the file before refers to.
+    /// Adds a file; without a name it is one that the previous file refers to.
     fn add(&mut self, name: Option<&[u8]>, file: SymbolFile) {
         let SymbolFile { id, entry, content } = file;
         let name = || match (name, &content) {

@@ -27,14 +27,14 @@ pub struct ChainQuality {
     pub full: u64,
 }
 
-/// A smaller share of broken chains is not reported: some are where a process or a signal handler begins.
+/// A smaller share of broken chains is not reported: some break where a process or signal handler begins.
 const LEAST: f64 = 0.05;
 
 /// The same for chains without a caller, which samples of small programs have at the beginning.
 const LEAST_ALONE: f64 = 0.2;
 
 impl ChainQuality {
-    /// A sentence for each thing that is wrong with many chains, with what to do when recording.
+    /// A sentence for each problem of many chains, with advice for recording.
     pub fn sentences(&self) -> Vec<String> {
         let whole = "record with --call-graph dwarf, or build with -fno-omit-frame-pointer";
         [
@@ -49,8 +49,8 @@ impl ChainQuality {
         .collect()
     }
 
-    /// The quality of about `most` bytes of samples, evenly spread over a recording. `None` if its samples have no call
-    /// chains.
+    /// The quality of about `most` bytes of samples, evenly spread over a recording. `None` if its samples
+    /// have no call chains.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ struct Outer {
     depth: usize,
     /// Frames of user code.
     user: usize,
-    /// True if one of user code is at an address where no code was mapped.
+    /// True if user code is at an address where no code was mapped.
     is_unmapped: bool,
 }
 

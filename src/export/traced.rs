@@ -1,6 +1,6 @@
 //! Counts every branch in a recording's hardware trace (Intel PT, CoreSight), by file, on all threads.
 //!
-//! Samples stand for the branches between them; a trace has all of them. No samples are synthesized.
+//! Samples stand for the branches between them; a trace has every branch. No samples are synthesized.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -124,7 +124,7 @@ fn print(
     report: &mut Report,
     out: &mut (dyn Write + Send),
 ) -> Result<Viewed> {
-    // Other threads would read on, and name functions that are not shown; or a time depends on those before it.
+    // Other threads would read on and name functions that are not shown, or times depend on earlier ones.
     let is_serial = options.head.is_some() || options.times != Times::Recorded;
     let threads = if is_serial { 1 } else { threads.max(1) };
     let before = AtomicU64::new(0);

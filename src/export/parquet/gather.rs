@@ -164,7 +164,7 @@ struct Worker<'f> {
     wanted: &'f [bool],
     with_branches: bool,
     resolver: Resolver<'f>,
-    /// The name of the last sample's thread, and its keys: most samples have the thread of the one before.
+    /// The name of the last sample's thread, and its keys: most samples share the previous one's thread.
     comm: Option<(Machine, u32, Range<OrderKey>, u32)>,
     /// The last sample's thread, and its weight that is not in the sums yet.
     thread: Option<(Thread, Weight)>,

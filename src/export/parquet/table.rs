@@ -205,7 +205,7 @@ impl Leaf {
             (ColumnWriter::ByteArrayColumnWriter(writer), Values::Text(TextValues { codes, texts, .. })) => {
                 let texts: Vec<ByteArray> =
                     texts.into_iter().map(|text| ByteArray::from(Bytes::from(text))).collect();
-                // Many pieces equal the one before: a column may have only one text.
+                // Many pieces equal the last: a column may have only one text.
                 let (mut codes, mut last): (&[u32], &[u32]) = (&codes, &[]);
                 let mut values: Vec<ByteArray> = Vec::new();
                 for (definition, repetition) in pieces(levels, codes.len()) {

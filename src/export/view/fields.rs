@@ -187,8 +187,8 @@ impl Group {
         }
     }
 
-    /// The fields that perf prints by default, as far as the event has them. Tracepoints have addresses only with a
-    /// chain.
+    /// The fields that perf prints by default, as far as the event has them. Tracepoints have addresses only
+    /// with a chain.
     fn defaults(self, chain: bool) -> u64 {
         use Field::{
             Addr, CodePageSize, Comm, Cpu, DataPageSize, DataSrc, Dso, Event, InsLat, Ip, Period, PhysAddr,
