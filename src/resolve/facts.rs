@@ -66,7 +66,7 @@ pub struct Facts {
     /// The processes that mapped code in memory without a file.
     jit_processes: BTreeSet<u32>,
     /// The addresses of the DSOs named by KSYMBOL records: BPF programs and other code that the kernel loads.
-    pub ksymbols: HashMap<u32, u64>,
+    pub ksymbols: HashMap<u32, BTreeSet<u64>>,
 }
 
 /// An event.
@@ -205,7 +205,7 @@ pub struct FactsSurvey {
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     cgroups: HashMap<u64, Box<[u8]>>,
-    ksymbols: HashMap<u32, u64>,
+    ksymbols: HashMap<u32, BTreeSet<u64>>,
     modules: HashMap<u32, Option<u64>>,
     kernel: Option<(u32, u64)>,
     whole_cpus: bool,
@@ -264,7 +264,9 @@ impl FactsSurvey {
     }
 
     fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: u32) {
-        self.ksymbols.extend(Ksymbol::of(record).map(|symbol| (dso, symbol.address)));
+        if let Some(symbol) = Ksymbol::of(record) {
+            self.ksymbols.entry(dso).or_default().insert(symbol.address);
+        }
         let mapping = Mapping::read(record, layouts);
         let is_of_kernel = mapping.is_none_or(|mapping| mapping.kernel);
         self.files.learn(dso, mapping.as_ref(), is_of_kernel);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -354,14 +355,14 @@ impl<'f> Names<'f> {
         // perf names memory without a file after the perf map of its process, even if there is none.
         match frame.process {
             _ if frame == Frame::UNTRACED => {
-                let source = Some(NameSource::Ksymbol("[untraced]".into(), frame.at));
+                let source = Some(NameSource::Ksymbol("[untraced]".into(), [frame.at].into()));
                 NamedPlace { facts, number, dso: None, source, shown, has_named, why: None, said: None }
             }
             0 => {
                 let source = frame.dso.and_then(|number| {
                     let name = || String::from_utf8_lossy(dso.unwrap_or_default()).into();
                     let ksymbol = self.images.facts.ksymbols.get(&number);
-                    let ksymbol = ksymbol.map(|&start| NameSource::Ksymbol(name(), start));
+                    let ksymbol = ksymbol.map(|starts| NameSource::Ksymbol(name(), starts.clone()));
                     ksymbol.or_else(|| self.images.of(number).map(|image| self.source(image, files)))
                 });
                 let why =
@@ -486,8 +487,8 @@ enum NameSource<'n> {
     Image(Image, Option<Box<Inlined<'n>>>),
     /// A perf map, by address.
     Map(Symbols),
-    /// A KSYMBOL record, or a mapping without code: a name, and the address.
-    Ksymbol(Box<str>, u64),
+    /// KSYMBOL records, or a mapping without code: a name, and the addresses.
+    Ksymbol(Box<str>, BTreeSet<u64>),
 }
 
 impl NameSource<'_> {
@@ -496,11 +497,12 @@ impl NameSource<'_> {
     /// symbol, DWARF is not searched.
     fn functions(&self, at: u64, shown: &mut ShownNames) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
-            NameSource::Ksymbol(name, start) => {
+            NameSource::Ksymbol(name, starts) => {
+                let start = starts.range(..=at).next_back().copied().unwrap_or(at);
                 let symbol = Cow::Borrowed(&**name);
                 let function =
                     Function { name: (&**name).into(), symbol, inlined: false, file: None, line: None };
-                return Some((vec![function], at.wrapping_sub(*start)));
+                return Some((vec![function], at - start));
             }
             NameSource::Map(symbols) => (symbols.find(at)?, at, Vec::new()),
             NameSource::Image(image, dwarf) => {

@@ -7,7 +7,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use addr2line::gimli::{DwarfPackage, Error, Reader as _, Result};
+use addr2line::gimli::{
+    AttributeValue, DW_AT_abstract_origin, DW_AT_decl_file, DW_AT_decl_line, DW_AT_object_pointer,
+    DW_AT_specification, DW_AT_type, DW_TAG_inlined_subroutine, DW_TAG_subprogram, DwarfPackage, Error,
+    Reader as _, Result, UnitOffset, UnitRef,
+};
 use addr2line::{Context, FrameIter, LookupContinuation as _, LookupResult, SplitDwarfLoad};
 
 use crate::dwarf::{Dwarf, DwarfFiles, Meter, Metered, check_abbreviations};
@@ -62,6 +66,12 @@ pub struct Call {
     pub line: Option<u32>,
 }
 
+/// The name of a lambda without a linkage name. Alone it stands for all of them.
+const LAMBDA: &str = "operator()";
+
+/// Maximum number of entries that refer to each other before a declaration; GCC uses six.
+const MOST_ORIGINS: usize = 16;
+
 impl<'a> Inlined<'a> {
     /// Opens the DWARF of a file, if it has any. A unit is read when one of its addresses is looked up. Split
     /// DWARF is found in packages (`.dwp`) or where the compiler put it (`.dwo`).
@@ -94,8 +104,12 @@ impl<'a> Inlined<'a> {
         let Ok(mut frames) = self.frames(address) else { return calls };
         while let Ok(Some(frame)) = frames.next() {
             let place = frame.location;
-            let symbol =
+            let mut symbol =
                 frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
+            if symbol.as_deref() == Some(LAMBDA) {
+                let place = frame.dw_die_offset.and_then(|function| self.declared(address, function));
+                symbol = place.map(|place| format!("{{{place}}}::{LAMBDA}")).or(symbol);
+            }
             let file = place.as_ref().and_then(|place| place.file);
             if self.meter.count(1 + file.map_or(0, str::len) / 16).is_err() {
                 break;
@@ -110,16 +124,46 @@ impl<'a> Inlined<'a> {
     /// The compilation directory of the code at an address; needs a stack of [`crate::DWARF_STACK`] bytes.
     pub fn folder(&self, address: u64) -> Option<PathBuf> {
         self.meter.begin();
+        Some(OsStr::from_bytes(&self.unit(address)?.comp_dir.as_ref()?.to_slice().ok()?).into())
+    }
+
+    /// The unit of the code at an address.
+    fn unit(&self, address: u64) -> Option<UnitRef<'_, Metered<'a>>> {
         let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);
-        let unit = loop {
+        loop {
             match found {
-                LookupResult::Output(unit) => break unit?,
+                LookupResult::Output(unit) => return unit,
                 LookupResult::Load { load, continuation } => {
                     found = continuation.resume(self.split(&load).ok()?);
                 }
             }
-        };
-        Some(OsStr::from_bytes(&unit.comp_dir.as_ref()?.to_slice().ok()?).into())
+        }
+    }
+
+    /// The file and the line at which a function of the code at an address is declared.
+    fn declared(&self, address: u64, mut function: UnitOffset) -> Option<String> {
+        let unit = self.unit(address)?;
+        for _ in 0..MOST_ORIGINS {
+            let entry = unit.entry(function).ok()?;
+            let line = entry.attr_value(DW_AT_decl_line).and_then(|line| line.udata_value());
+            if let (Some(AttributeValue::FileIndex(file)), Some(line)) =
+                (entry.attr_value(DW_AT_decl_file), line)
+            {
+                let header = unit.line_program.as_ref()?.header();
+                let path = unit.attr_string(header.file(file)?.path_name()).ok()?;
+                let path = path.to_string_lossy().ok()?;
+                return Some(format!("{}:{line}", path.rsplit('/').next().unwrap_or_default()));
+            }
+            // GCC declares only the type of the lambda, to which its object pointer leads.
+            let origins = [DW_AT_abstract_origin, DW_AT_specification, DW_AT_object_pointer, DW_AT_type];
+            let is_function = [DW_TAG_subprogram, DW_TAG_inlined_subroutine].contains(&entry.tag());
+            let origins = &origins[..if is_function { 3 } else { 4 }];
+            match origins.iter().find_map(|&name| entry.attr_value(name))? {
+                AttributeValue::UnitRef(origin) => function = origin,
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// The reason why calls and lines are missing, if reading stopped.

@@ -1,8 +1,9 @@
 //! Samples are named by the symbols that simpleperf and hiperf store in a recording.
 
+use std::fs;
 use std::path::Path;
 
-use perfx_format::{Feature, RecordType as T};
+use perfx_format::{Feature, Inode, MappedFile, RecordType as T};
 
 use crate::args;
 use crate::maker::{LE, Maker, PLAIN, USER, event};
@@ -136,4 +137,45 @@ fn the_symbols_in_a_recording_of_hiperf_name_its_samples() {
     ];
     recorded(&data, vec![(Feature::HIPERF_FILES_SYMBOL, section.concat())]);
     assert_eq!(names(&data)[0], "hot");
+}
+
+/// Regression: the offset was counted from the last program of this name, below the first it wrapped.
+#[test]
+fn code_of_the_kernel_that_is_loaded_twice_has_offsets_from_its_own_start() {
+    let folder = temp();
+    let data = folder.path().join("in.data");
+    let mut maker = Maker::new(&data, &[event(PLAIN, Vec::new())]);
+    let starts = [0xffff_0000_0000_2000_u64, 0xffff_0000_0000_6000];
+    for start in starts {
+        // 64 bytes of a BPF program, without BTF the name of its function is F.
+        let body = [&start.to_le_bytes()[..], &[64, 0, 0, 0, 1, 0, 0, 0], b"bpf_prog_0a_F\0\0\0"].concat();
+        maker.put(T::KSYMBOL, KERNEL, 0, &[&body]);
+    }
+    for start in starts {
+        maker.put(T::SAMPLE, KERNEL, 7, &[&LE.bytes_u64(start + 0x10)]);
+    }
+    maker.writer.finish().unwrap();
+    let ran = perfx(args!["view", "--foreign", "-F", "ip,sym,symoff", data]);
+    let names: Vec<_> = ran.text().split_whitespace().skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(names, ["bpf_prog_0a_F+0x10"; 2], "{}", ran.text());
+}
+
+/// Regression: the memory file in which .NET keeps its code was not memory to which a perf map belongs.
+#[test]
+fn the_code_of_dotnet_is_named_by_the_only_perf_map_of_its_container() {
+    let folder = temp();
+    let data = folder.path().join("in.data");
+    let mut maker = Maker::new(&data, &[event(PLAIN, Vec::new())]);
+    maker.comm(4711, "app", 0);
+    let inode = Inode { major: 0, minor: 1, inode: 5, generation: 0 };
+    let file = MappedFile::Inode(inode);
+    maker.mmap2(4711, 0x10_0000, 0x10_000, file, "/memfd:doublemapper (deleted)");
+    maker.sample(4711, 0x10_1004);
+    maker.writer.finish().unwrap();
+    let root = folder.path().join("root");
+    fs::create_dir_all(root.join("tmp")).unwrap();
+    fs::write(root.join("tmp/perf-1.map"), "101000 20 void [app] Program::Main()\n").unwrap();
+    let ran = perfx(args!["export", "folded", "--foreign", "--root", root, data]);
+    assert!(ran.text().starts_with("app;void [app] Program::Main"), "{}{}", ran.text(), ran.stderr);
+    assert!(ran.stderr.contains("code in memory of process 4711 is named by "), "{}", ran.stderr);
 }

@@ -1,6 +1,7 @@
 //! Symbols and inlined calls are found wherever they may be: `.gnu_debugdata`, DWARF that dwz(1) moved to a
 //! common file, the files of debuginfod, and kernel modules.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -883,4 +884,35 @@ fn the_list_of_dsos_says_why_functions_have_no_names_and_what_helps() {
     fs::copy(shop.path("other"), &file).unwrap();
     let (names, said) = listed();
     assert!(names == "none" && said.contains("/nowhere/program is another build, "), "{said}");
+}
+
+const LAMBDAS: &str = "
+volatile unsigned long sink;
+int main() {
+    auto first = [](unsigned long n) { for (unsigned long i = 0; i < n; i++) sink += i; };
+    auto second = [](unsigned long n) { for (unsigned long i = 0; i < n; i++) sink ^= i * 3; };
+    first(1000);
+    second(1000);
+}
+";
+
+/// Regression: all inlined lambdas were one function, `operator()`.
+#[test]
+fn inlined_lambdas_of_different_lines_have_different_names() {
+    let Some(shop) = Workshop::new() else { return };
+    if !is_installed("g++", "apt-get install g++") {
+        return;
+    }
+    fs::write(shop.path("lambdas.cpp"), LAMBDAS).unwrap();
+    shop.tool("g++", &args!["-O2", "-g", "-o", "lambdas", "lambdas.cpp"]);
+    let file = fs::read(shop.path("lambdas")).unwrap();
+    let symbols = object::File::parse(&*file).unwrap();
+    let main = symbols.symbols().find(|symbol| symbol.name() == Ok("main")).unwrap();
+    let image = image(&shop.path("lambdas"));
+    let mut names = BTreeSet::new();
+    for address in main.address()..main.address() + main.size() {
+        names.extend(calls_at(&image, address).unwrap().into_iter().map(|call| call.symbol));
+    }
+    let expected = ["main", "{lambdas.cpp:4}::operator()", "{lambdas.cpp:5}::operator()"];
+    assert_eq!(names, expected.map(str::to_owned).into());
 }
