@@ -129,8 +129,12 @@ fn translated(tool: &'static Tool, words: &[OsString]) -> Translated {
     }
     whole.push("--like-perf".into());
     whole.extend(own);
-    let is_symbolic = tool.name == "script" && !whole.iter().any(|word| word == "--foreign");
-    whole.extend(is_symbolic.then(|| OsString::from("--unverified")));
+    // For functions and code, perf takes the files of this machine, whether they are the recorded ones or not.
+    let has = |name: &str| whole.iter().any(|word| word.as_encoded_bytes().starts_with(name.as_bytes()));
+    let reads_code = tool.name == "script" || tool.name == "inject" && has("--itrace");
+    if reads_code && !has("--foreign") {
+        whole.push("--unverified".into());
+    }
     Ok((tool, whole))
 }
 
@@ -197,7 +201,8 @@ mod tests {
             ),
             ("script --symfs nowhere,flat", "view --foreign"),
             ("script --symfs / --symfs nowhere", "view --foreign"),
-            ("script -vv -q --max-stack 5", "view --verbose --max-stack=5"),
+            ("script -vv --max-stack 5", "view --verbose --max-stack=5"),
+            ("script -q", "left: the option -q"),
             ("script --ns=1", "wrong: --ns takes no value"),
             ("script -i", "wrong: --input needs a value"),
             ("script -fGi x", "view --hide-call-graph --input=x"),

@@ -160,7 +160,7 @@ impl View {
         let mut recording = source.open_indexed()?;
         let mut out = BufWriter::with_capacity(1 << 16, stdout());
         if self.header || self.header_only {
-            out.write_all(header::text(&source, &recording).as_bytes())?;
+            out.write_all(header::text(&source, &recording, self.header_only).as_bytes())?;
             if self.header_only {
                 out.flush()?;
                 return Ok(self.stacks.verbosity.print(&report));

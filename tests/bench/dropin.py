@@ -45,10 +45,13 @@ def blanks(text):
 # What docs/guide/look.md says that perf and perfx show differently, each with the text that is the same in both.
 RULES = [
     ("vdso", lambda text: re.sub(rb"/tmp/perf-vdso\.so-\w{6}", b"[vdso]", text)),
+    ("functions of the vdso", lambda text: re.sub(rb" [^ ]+ \(\[vdso\]\)", b" ([vdso])", text)),
+    ("instructions without a trace", lambda text: re.sub(rb"(?m)( ilen: \d+)?( insn:( [0-9a-f]{2})+)?$", b"", text)),
     ("kernel offsets", lambda text: re.sub(rb"(\[kernel[^ ]*\])\+0x[0-9a-f]+", rb"\1", text)),
     ("tips", lambda text: re.sub(rb"(?m)^# Tip: .*\n", b"", text)),
     ("code without a line", lambda text: re.sub(rb"(?m)^  (:0|[^ :]*\[[0-9a-f]+\])$", b"  :0", text)),
     ("padding of data_src", blanks),
+    ("order of traces, or of the vdso", lambda text: b"\n".join(sorted(text.split(b"\n")))),
     ("aliases", lambda text: re.sub(rb"(?m)^(\s+[0-9a-f]+) [^(\n]*\(", rb"\1 (", text)),
 ]
 

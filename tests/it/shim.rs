@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::args;
-use crate::support::{Fixture, Ran, Stdin, clean, perfx, run, temp};
+use crate::support::{Fixture, Ran, Stdin, clean, perfs, perfx, run, same_bytes, temp};
 
 /// A folder with the shim in `bin`, and a script in place of another perf in `next`, which prints its arguments.
 struct Shim(tempfile::TempDir);
@@ -202,4 +202,56 @@ fn evlist_and_buildid_list_print_perfs_lines() {
         ran.text()
             .starts_with("raw_syscalls:sys_enter: type: 2 (PERF_TYPE_TRACEPOINT), size: 144, config: 0x1bb")
     );
+}
+
+/// Lines that need no file of the machine, with the beginnings of their output.
+const LINES: [(&str, &str); 8] = [
+    ("--deltatime -F time", "    0.000000: \n    0.000200: \n    0.000206: \n"),
+    ("--reltime --ns -F time", "    0.000000000: \n    0.000200685: \n    0.000407179: \n"),
+    (
+        "--show-task-events -F comm,tid,time",
+        "       perf-exec       0     0.000000: PERF_RECORD_COMM: perf-exec:29805/29805\n            \
+         burn   29805  5779.326792: PERF_RECORD_COMM exec: burn:29805/29805\n            \
+         burn   29805  5779.326983: \n",
+    ),
+    (
+        "--show-mmap-events -F comm,pid",
+        "         swapper       0 PERF_RECORD_MMAP -1/0: [0xffffffff81000000(0x12090c8) @ 0xffffffff81000000]: x \
+         [kernel.kallsyms]_text\n            \
+         burn   29805 PERF_RECORD_MMAP2 29805/29805: [0x5650cc412000(0x1000) @ 0x1000 fe:00 10012501 3208397252]: \
+         r-xp /tmp/perfx-data/work/burn\n",
+    ),
+    ("--max-stack 1 -F ip", "\n\t    7fa91cb513e0\n\n\n"),
+    ("-G -F ip", "     7fa91cb513e0\n ffffffff816890a1\n"),
+    ("-L -F comm,tid,time", "    burn   29805  5779.326983: \n"),
+    ("--header-only", "# ========\n# captured on    : "),
+];
+
+#[test]
+fn options_of_perf_script_do_what_they_do_in_perf() {
+    let shim = Shim::new();
+    let input = input("recorded/fp.p61.data");
+    for (words, wanted) in LINES {
+        let ran = shim.alone(&format!("script --symfs nowhere {words} -i {input}"));
+        assert!(ran.code == Some(0) && ran.stderr.is_empty(), "{words}: {}", ran.stderr);
+        assert!(ran.text().starts_with(wanted), "{words}: {}", ran.text());
+        for perf in perfs(&["perf-new"]) {
+            let mut command = clean(perf.program());
+            command.args(["script", "--symfs", "nowhere"]).args(words.split(' ')).args(["-i", &input]);
+            let theirs = run(command.env("TZ", "UTC").env("HOME", shim.path("")), Stdin::Null);
+            same_bytes(words, &theirs.stdout, &ran.stdout).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_pipe_data_says_about_itself_follows_the_header() {
+    let shim = Shim::new();
+    let input = input("recorded/pipe.p73.data");
+    let [header, only] = ["--header", "--header-only"]
+        .map(|option| shim.alone(&format!("script --symfs nowhere {option} -i {input}")).text());
+    assert!(only.ends_with("# feat offset    : 0\n# ========\n#\n"), "{only}");
+    let said = header.strip_prefix(&*only).unwrap();
+    assert!(said.starts_with("# hostname : perfx-host\n# os release : "), "{said}");
+    assert!(said.contains("# cacheline size: 64\n            burn   32573  5894.080999:"), "{said}");
 }

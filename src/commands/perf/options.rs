@@ -91,7 +91,6 @@ const SCRIPT: &[Row] = &[
     with(b's', "script", Left),
     with(b'S', "symbols", Made(|names| list("--leaf", names))),
     flag(b'v', "verbose", Same("--verbose")),
-    flag(b'q', "quiet", Nothing),
     with(b' ', "addr-range", Left),
     with(b' ', "addr2line", Nothing),
     row(None, "call-ret-trace", Takes::Optional, Made(|value| preset("--call-ret-trace", value, ""))),

@@ -13,8 +13,9 @@ use perfx_look::render::readable;
 use crate::io::source::Source;
 use crate::term::units;
 
-/// The lines, each with a number sign before it.
-pub(super) fn text(source: &Source, recording: &Recording) -> String {
+/// The lines, each with a number sign before it. As in perf, what pipe data says follows the others, unless they are the
+/// `only` output.
+pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String {
     let mut lines = vec!["========".to_owned()];
     let modified = source.metadata().and_then(|metadata| metadata.modified().ok());
     let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
@@ -25,8 +26,12 @@ pub(super) fn text(source: &Source, recording: &Recording) -> String {
     lines.push(format!("data offset    : {}", data.offset));
     lines.push(format!("data size      : {}", data.size));
     lines.push(format!("feat offset    : {table}"));
-    if file.is_some() {
-        lines.extend(recording.features.keys().flat_map(|&feature| lines_of(feature, recording)));
+    let said: Vec<_> = recording.features.keys().flat_map(|&feature| lines_of(feature, recording)).collect();
+    let mut later = Vec::new();
+    if file.is_none() {
+        later = if only { Vec::new() } else { said };
+    } else {
+        lines.extend(said);
         // The features of perf have numbers from 1 on.
         let known = (1..).map(Feature).map_while(|feature| Some((feature, feature.name()?)));
         let missing = known.filter(|(feature, _)| !recording.features.contains_key(feature));
@@ -36,7 +41,8 @@ pub(super) fn text(source: &Source, recording: &Recording) -> String {
         }
     }
     lines.push("========".to_owned());
-    lines.iter().map(|line| format!("# {line}\n")).collect::<String>() + "#\n"
+    let shown = |lines: &[String]| lines.iter().map(|line| format!("# {line}\n")).collect::<String>();
+    format!("{}#\n{}", shown(&lines), shown(&later))
 }
 
 /// A moment, ns since 1970, as ctime(3) shows it in UTC.
