@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use perfx_auxtrace::{Code, Recorded, say_faults, say_missing, say_unknown_units, say_used};
+use perfx_format::names::is_jit_memory;
 use perfx_pipeline::{LISTED, Level, Report, count, counted};
 use perfx_trace::Reason;
 
@@ -56,11 +57,12 @@ impl Counts {
         if let Some((name, times)) = files.iter().max_by_key(|(name, times)| (**times, Reverse(**name))) {
             let all = counted(files.len() as u64, "file", "files");
             let times = counted(*times, "place", "places");
+            let hint = match is_jit_memory(name) {
+                true => "inject --jit gives code of a jitdump a file",
+                false => "--root and --buildid-dir say where it is",
+            };
             let name = String::from_utf8_lossy(name);
-            let what = format!(
-                "the code of {all} was not found, of {name} at {times}; --root and --buildid-dir say where it \
-                 is{LISTED}"
-            );
+            let what = format!("the code of {all} was not found, of {name} at {times}; {hint}{LISTED}");
             report.say(Level::Info, what);
         }
         for ((reason, name), times) in &self.faults {

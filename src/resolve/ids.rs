@@ -83,8 +83,8 @@ impl SymbolArgs {
     ///
     /// # Errors
     ///
-    /// A folder does not exist, no server is set, no client is installed, or a file has no symbols of a
-    /// kernel.
+    /// A folder does not exist, no server is set, no client is installed, or a file has neither symbols nor
+    /// code of a kernel.
     pub fn options(self) -> Result<IdOptions> {
         let options = self.search.options(None)?;
         let kernel = self.kallsyms.map(KernelFile::Kallsyms).or(self.vmlinux.map(KernelFile::Vmlinux));

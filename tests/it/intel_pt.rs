@@ -7,11 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use perfx_format::features::{BpfFunction, bpf_functions};
 use perfx_format::jitdump::{Load, Writer};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::Auxtrace;
+use perfx_format::record::builder::build;
+use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::write::RecordingWriter;
-use perfx_format::{Feature, Record, RecordType, sample_type as st};
+use perfx_format::{Endian, Feature, Record, RecordType, hex, sample_type as st};
 
 use crate::itrace::{events, samples};
 use crate::support::{
@@ -1184,6 +1187,36 @@ fn as_jitted(folder: &Path) -> PathBuf {
     dump.load(1, &Load { pid: 1000, tid: 1000, address, size, index: 1, name: b"all", code });
     fs::write(folder.join("jit-1000.dump"), dump.into_bytes()).unwrap();
     output
+}
+
+/// The kernel reports the code of probes and trampolines by TEXT_POKE records alone, without code before it.
+#[test]
+fn code_that_only_text_pokes_have_is_decoded() {
+    let (data, folder) = (root().join("tests/data/trace"), temp());
+    let (input, output) = (folder.path().join("in.data"), folder.path().join("out.data"));
+    let endian = Endian::Little;
+    let section = Recording::open(data.join("bpf.data")).unwrap().features[&Feature::BPF_PROG_INFO].clone();
+    let functions: Vec<_> = bpf_functions(&section, endian).collect();
+    let poke_before = |record: &Record<'_>| {
+        let symbol = Ksymbol::of(record).filter(|symbol| !symbol.is_gone())?;
+        let is_it = |function: &&BpfFunction<'_>| {
+            let name = format!("bpf_prog_{}", hex(function.tag.unwrap()));
+            function.address == symbol.address && symbol.name.starts_with(name.as_bytes())
+        };
+        let code = functions.iter().find(is_it).unwrap().code.unwrap();
+        let sizes = [[0; 2], (code.len() as u16).to_le_bytes()].concat();
+        let padding = vec![0; (20 + code.len()).next_multiple_of(8) - 20 - code.len()];
+        // Thread, time, CPU and id.
+        let trailer = record.bytes().last_chunk::<32>().unwrap();
+        let parts: [&[u8]; 5] = [&symbol.address.to_le_bytes(), &sizes, code, &padding, trailer];
+        Some([&build(RecordType::TEXT_POKE, 1, &parts, endian).unwrap(), record.bytes()].concat())
+    };
+    rewrite_with("bpf.data", &input, poke_before, &[(Feature::BPF_PROG_INFO, vec![0; 4])]);
+    for threads in ["1", "2"] {
+        let ran = inject("b", threads, &input, &output);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        assert!(branches(&output) == truth_of("bpf"));
+    }
 }
 
 /// In jit.data, functions come to the memory of earlier ones.
