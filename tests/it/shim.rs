@@ -204,6 +204,17 @@ fn evlist_and_buildid_list_print_perfs_lines() {
     );
 }
 
+#[test]
+fn buildid_list_prints_the_build_id_of_the_running_kernel() {
+    let ran = Shim::new().alone("buildid-list -k");
+    match Path::new("/sys/kernel/notes").exists() {
+        true => {
+            assert!(ran.text().trim_end().bytes().all(|digit| digit.is_ascii_hexdigit()), "{}", ran.text())
+        }
+        false => assert_eq!(ran.code, Some(255), "{}", ran.stderr),
+    }
+}
+
 /// Lines that need no file of the machine, with the beginnings of their output.
 const LINES: [(&str, &str); 8] = [
     ("--deltatime -F time", "    0.000000: \n    0.000200: \n    0.000206: \n"),

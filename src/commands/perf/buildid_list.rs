@@ -1,10 +1,11 @@
 //! Prints build-ids as `perf buildid-list` does: those in the header of a recording, those of the DSOs that samples hit,
-//! or that of an ELF file.
+//! that of an ELF file, or that of the running kernel.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use build_id::Endianness;
 use clap::Args;
 use perfx_export::Grouping;
 use perfx_filter::SelectArgs;
@@ -25,9 +26,14 @@ pub(super) struct BuildidList {
     input: InputArgs,
     #[arg(long)]
     with_hits: bool,
+    #[arg(long)]
+    kernel: bool,
     #[command(flatten)]
     read: ReadArgs,
 }
+
+/// The notes of the running kernel.
+const NOTES: &str = "/sys/kernel/notes";
 
 /// The width of a build-id, characters.
 const WIDTH: usize = 40;
@@ -35,6 +41,13 @@ const WIDTH: usize = 40;
 impl BuildidList {
     pub(super) fn run(&self) -> Result<u8> {
         let mut out = stdout();
+        if self.kernel {
+            let notes = std::fs::read(NOTES).context(NOTES)?;
+            let id = build_id::from_notes(&notes, Endianness::default());
+            writeln!(out, "{}", id.with_context(|| format!("{NOTES} has no build-id"))?)?;
+            out.flush()?;
+            return Ok(0);
+        }
         let source = Source::of(&self.input);
         if let Source::Path(path) = &source
             && let Ok(Some(id)) = build_id::of_file(path)

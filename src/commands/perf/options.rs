@@ -187,7 +187,7 @@ const BUILDID_LIST: &[Row] = &[
     flag(b'f', "force", Nothing),
     flag(b'H', "with-hits", Same("--with-hits")),
     with(b'i', "input", Same("--input")),
-    flag(b'k', "kernel", Left),
+    flag(b'k', "kernel", Same("--kernel")),
     flag(b'm', "kernel-maps", Left),
     flag(b'v', "verbose", Nothing),
 ];
