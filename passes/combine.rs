@@ -24,11 +24,12 @@ mod unite;
 use perfx_format::read::{Batch, KCORE_DIR, Recording};
 use perfx_format::{Event, Feature, Kinds, Layouts, Record, sample_type};
 use perfx_pipeline::{
-    Begin, Fork, Level, Needs, OutputForm, Pass, Purpose, Result, Session, Stage, Survey, counted, ensure,
+    Begin, Fork, Level, Needs, OutputForm, Pass, Purpose, Result, Session, Stage, Survey, ahead, counted,
+    ensure,
 };
 
 use dedup::Deduplicator;
-pub(crate) use input::Batches;
+pub(crate) use input::{Batches, Made};
 use input::{Input, InputFacts, Translator};
 use missing_ids::lacking;
 use report::{IDENTIFIED, check, report_plan};
@@ -234,9 +235,7 @@ impl CombineOptions {
             facts.earliest = Some(1);
         }
         let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];
-        if let Some(made) = made {
-            inputs.push(Input::made(session.name.clone(), made, endian, spool.clone(), session.threads)?);
-        }
+        let made = made.map(|made| ahead(made, session.threads)).transpose()?.map(Made::from);
         for (recording, _, facts) in &mut others {
             inputs.push(Input::other(recording, facts, own(), spool.clone(), session.threads)?);
         }
@@ -258,7 +257,7 @@ impl CombineOptions {
             session.report.say(Level::Info, what);
         }
         let deduplicator = (!alone).then(|| Deduplicator::new(in_turn));
-        let combining = Combining::new(inputs, index, step, sets_times, deduplicator);
+        let combining = Combining::new((inputs, made), index, step, sets_times, deduplicator);
         Ok(Stage::rewrite_prescanned_in_order(combining))
     }
 }

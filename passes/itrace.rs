@@ -4,6 +4,7 @@
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
+mod apart;
 mod code_events;
 mod context;
 mod coresight;
@@ -17,7 +18,6 @@ mod parts;
 mod producer;
 mod recorded;
 mod ring;
-mod sample_buffer;
 mod spe;
 mod stacks;
 mod step;
@@ -31,6 +31,7 @@ use perfx_model::spe::SpeData;
 use perfx_pipeline::{Context as _, Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 use perfx_resolve::{IdOptions, SymbolArgs};
 
+pub use self::apart::{Apart, DecodedTrace};
 use self::found::{Found, NAME};
 pub use self::options::Extras;
 use self::options::ItraceOptions;
@@ -62,6 +63,7 @@ pub struct Itrace {
     letters: Option<String>,
     options: ItraceOptions,
     ids: IdOptions,
+    apart: Option<Apart>,
 }
 
 impl Itrace {
@@ -72,7 +74,7 @@ impl Itrace {
     /// perf does not know a letter, or a number is out of range.
     pub fn new(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
         let options = letters.map_or_else(|| Ok(ItraceOptions::inject_defaults()), ItraceOptions::parse)?;
-        Ok(Itrace { letters: letters.map(str::to_owned), options, ids })
+        Ok(Itrace { letters: letters.map(str::to_owned), options, ids, apart: None })
     }
 
     /// The pass with the letters of `perf script --itrace`, which needs none.
@@ -95,11 +97,11 @@ impl Itrace {
         self
     }
 
-    /// Makes the events of the samples, but no samples.
+    /// Makes the events of the samples, and leaves the samples to be decoded by a [`DecodedTrace`] of the recording that
+    /// it writes.
     #[must_use]
-    pub fn events_only(mut self) -> Itrace {
-        self.options.events_only = true;
-        self
+    pub fn apart(self, apart: Apart) -> Itrace {
+        Itrace { apart: Some(apart), ..self }
     }
 
     /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
@@ -114,7 +116,7 @@ impl Itrace {
             extras: Extras { flow: true, ..Extras::default() },
             ..ItraceOptions::default()
         };
-        Itrace { letters: Some("cr".to_owned()), options, ids }
+        Itrace { letters: Some("cr".to_owned()), options, ids, apart: None }
     }
 }
 
@@ -147,7 +149,8 @@ impl Pass for Itrace {
     }
 
     fn start(self: Box<Self>, input: &Recording) -> Stage {
-        let found = Found { traces: perfx_auxtrace::Survey::of(input), ..Found::default() };
+        let apart = self.apart.clone();
+        let found = Found { traces: perfx_auxtrace::Survey::of(input), apart, ..Found::default() };
         Stage::survey_in_order(Find { pass: *self, stored: input.stored_bytes(), found })
     }
 }
@@ -171,7 +174,7 @@ impl Survey for Find {
     }
 
     fn end(self, session: &mut Session) -> Result<Stage> {
-        let Find { pass: Itrace { letters, options, ids }, stored, mut found } = self;
+        let Find { pass: Itrace { letters, options, ids, .. }, stored, mut found } = self;
         let name = &session.name;
         ensure!(
             found.traces.follows_code() || !options.jumps,
@@ -186,8 +189,7 @@ impl Survey for Find {
         }
         if found.spe.spe().is_some() {
             // Without letters, perf script makes the same of it as perf inject.
-            let (extras, events_only) = (options.extras, options.events_only);
-            let all = ItraceOptions { extras, events_only, ..ItraceOptions::inject_defaults() };
+            let all = ItraceOptions { extras: options.extras, ..ItraceOptions::inject_defaults() };
             let options = if letters.is_none() { all } else { options };
             return spe::stage(&options, found, stored, session);
         }

@@ -286,7 +286,7 @@ impl Step for MeasureAway {
         Ok(back.is_some())
     }
 
-    fn finish(&mut self, report: &mut Report) {
+    fn finish(self: Box<Self>, report: &mut Report) {
         if self.changed > 0 {
             let samples = counted(self.changed, "sched_switch sample has", "sched_switch samples have");
             let what = format!(

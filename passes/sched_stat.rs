@@ -130,7 +130,7 @@ impl Step for MergeStats {
         Ok(false)
     }
 
-    fn finish(&mut self, report: &mut Report) {
+    fn finish(self: Box<Self>, report: &mut Report) {
         let merged = counted(self.merged, "sched_stat_* sample was", "sched_stat_* samples were");
         let what = format!("{merged} merged with the sched_switch samples of their tasks");
         report.say(Level::Info, what);

@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use perfx_format::header::Features;
 use perfx_format::names::KERNEL_NAME;
-use perfx_format::read::sort::{PreparedBatch, Ready, ReadySamples, Sorter, time_of, watermarks};
+use perfx_format::read::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 use perfx_format::read::{Batch, Form, Recording, TempFiles};
 use perfx_format::record::header_records::HeaderRecord;
 use perfx_format::record::identifier::write_with_identifier;
 use perfx_format::record::ids::{replace_ids, set_missing_ids};
 use perfx_format::record::time::replace_times;
-use perfx_format::{
-    Bytes, Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st,
-};
+use perfx_format::{Endian, Event, KERNEL_PID, Kinds, Layouts, Mmap, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Result, ahead, bail, scan};
 use perfx_resolve::MappedIds;
+use perfx_samples::{Rest, Rows};
 
 use super::index::Indexed;
 use crate::support::event_ids::{UnlistedIds, identified_late};
@@ -309,11 +308,36 @@ pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) ->
     Ok(prepared.done())
 }
 
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>;
-
 struct Feed {
     name: Arc<str>,
+    batches: Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>,
+}
+
+/// Batches of samples, in the order of the keys by which they are sorted.
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<Rows>> + Send>;
+
+/// Samples that a step makes, in the order of their keys.
+pub(crate) struct Made {
+    pub(crate) rows: Rest,
     batches: Batches,
+}
+
+impl From<Batches> for Made {
+    fn from(batches: Batches) -> Made {
+        Made { rows: Rest::default(), batches }
+    }
+}
+
+impl Made {
+    /// The key of the next one.
+    pub(crate) fn peek(&mut self) -> Result<Option<u64>> {
+        while self.rows.key().is_none()
+            && let Some(rows) = self.batches.next()
+        {
+            self.rows = rows?.sorted().into();
+        }
+        Ok(self.rows.key())
+    }
 }
 
 /// The records of one input in their output form, in time order.
@@ -368,20 +392,6 @@ impl Input {
         })
     }
 
-    /// An input of records made by a pass, in order; a thread makes them ahead.
-    pub(super) fn made(
-        name: Arc<str>,
-        batches: Batches,
-        endian: Endian,
-        temp_files: TempFiles,
-        threads: usize,
-    ) -> Result<Input> {
-        Ok(Input {
-            feed: Some(Feed { name, batches: ahead(batches, threads)? }),
-            ..Input::first(&InputFacts::default(), &[], Translator::default(), endian, temp_files)
-        })
-    }
-
     /// Adds a batch; returns the time up to which records are ready.
     pub(super) fn take(&mut self, prepared: PreparedBatch) -> Result<u64> {
         let (next, level) = self.after.pop_front().unwrap_or((u64::MAX, u64::MAX));
@@ -407,22 +417,6 @@ impl Input {
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         Ok(self.sorter.record(ready)?)
-    }
-
-    #[inline]
-    pub(super) fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
-        self.sorter.bytes(ready)
-    }
-
-    /// The ready record and the samples directly after it: see [`Sorter::samples`].
-    #[inline]
-    pub(super) fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
-        self.sorter.samples(ready, until, most)
-    }
-
-    #[inline]
-    pub(super) fn pop_samples(&mut self, samples: &ReadySamples) {
-        self.sorter.pop_samples(samples);
     }
 
     #[inline]

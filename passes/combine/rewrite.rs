@@ -7,14 +7,15 @@ use perfx_format::read::Batch;
 use perfx_format::read::sort::PreparedBatch;
 use perfx_format::record::builder::finished_round;
 use perfx_format::record::time::LAST_KEY;
-use perfx_format::{Feature, Kinds, Record};
+use perfx_format::{Feature, Kinds, Origin, Record, RecordType};
 use perfx_pipeline::{
     Begin, Emit, Interest, Level, Place, Prescan, Prescanned, Report, Result, Rewrite, Session,
 };
+use perfx_samples::Sampled;
 
 use super::chunks::Chunks;
 use super::dedup::Deduplicator;
-use super::input::{Batches, Input, Translator, prepare};
+use super::input::{Batches, Input, Made, Translator, prepare};
 
 /// The number of bytes between two FINISHED_ROUNDs, so that perf need not buffer more.
 const ROUND: usize = 2 << 20;
@@ -23,7 +24,7 @@ const ROUND: usize = 2 << 20;
 const PUT_MAX: usize = 8 << 20;
 
 /// The number of bytes inserted at a time after the first input's records.
-const STEP: usize = 4 << 20;
+const STEP: usize = ROUND;
 
 /// A step that all records go through in time order before they are written.
 pub(crate) trait Step: Send + 'static {
@@ -35,7 +36,8 @@ pub(crate) trait Step: Send + 'static {
         false
     }
 
-    /// Records that the step creates, in the order of their sort keys. They go through the step, too.
+    /// Samples that the step creates, to be placed among all other records. They go through the step, too.
+    /// Called after `begin`.
     fn made(&mut self) -> Option<Batches> {
         None
     }
@@ -49,7 +51,7 @@ pub(crate) trait Step: Send + 'static {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
 
     /// Called after the last record.
-    fn finish(&mut self, report: &mut Report);
+    fn finish(self: Box<Self>, report: &mut Report);
 }
 
 /// Prescans the first input: translates the records of a batch ahead of time.
@@ -63,6 +65,8 @@ pub(super) struct PrepareBatch {
 pub(super) struct Combining {
     /// The inputs; the first one's records come through the pipeline.
     inputs: Vec<Input>,
+    /// Samples of the step, which come after records of the inputs with the same time.
+    made: Option<Made>,
     /// The first input's current batch, already prepared by a prescan if this pass is the first of the chain.
     prepared: Option<PreparedBatch>,
     prescanned: bool,
@@ -83,13 +87,13 @@ pub(super) struct Combining {
 
 impl Combining {
     pub(super) fn new(
-        inputs: Vec<Input>,
+        (inputs, made): (Vec<Input>, Option<Made>),
         index: Vec<Vec<u8>>,
         step: Option<Box<dyn Step>>,
         sets_times: bool,
         deduplicator: Option<Deduplicator>,
     ) -> Combining {
-        Combining { inputs, index, step, sets_times, deduplicator, ..Combining::default() }
+        Combining { inputs, made, index, step, sets_times, deduplicator, ..Combining::default() }
     }
 
     /// Writes records up to and including time `limit` of the first input, and below it of the others;
@@ -111,6 +115,21 @@ impl Combining {
                     next = Some(here);
                 }
             }
+            if let Some(key) = self.made.as_mut().map_or(Ok(None), Made::peek)? {
+                if best.is_none_or(|(best, _)| key < best) {
+                    if limit.is_some_and(|limit| key >= limit) {
+                        return Ok(false);
+                    }
+                    if left == 0 {
+                        return Ok(true);
+                    }
+                    let before = best.map_or(u64::MAX, |(best, _)| best).min(limit.unwrap_or(u64::MAX));
+                    left = left.saturating_sub(self.put_made(before, left, out)?);
+                    continue;
+                }
+                let here = (key, usize::MAX);
+                next = Some(next.map_or(here, |next| next.min(here)));
+            }
             let Some((_, number)) = best else { return Ok(false) };
             let Combining { inputs, deduplicator, chunks, step, times, since_round, pending, .. } = self;
             let Some(input) = inputs.get_mut(number) else { return Ok(false) };
@@ -126,23 +145,6 @@ impl Combining {
                     return Ok(true);
                 }
                 let timeless = ready.is_timeless();
-                // The record after a whole round goes alone, with the FINISHED_ROUND before it.
-                let room = left.min(ROUND.saturating_sub(*since_round));
-                if number > 0
-                    && room > 0
-                    && step.as_ref().is_some_and(|step| step.keeps_made())
-                    && let Some(until) = latest(number, next, limit)
-                    && let Some(samples) = input.samples(&ready, until, room)
-                {
-                    out.borrow_source(&samples.bytes);
-                    out.put_all(&samples.bytes)?;
-                    see(times, key, samples.last);
-                    *pending = true;
-                    *since_round += samples.bytes.len();
-                    left = left.saturating_sub(samples.bytes.len());
-                    input.pop_samples(&samples);
-                    continue;
-                }
                 let record = input.record(&ready)?;
                 let size = record.whole_size() as usize;
                 let shares_time = next.is_some_and(|next| next.0 == key);
@@ -161,14 +163,8 @@ impl Combining {
                     }
                     match step {
                         Some(step) => {
-                            // Records of the step, usually many samples.
-                            if number > 0
-                                && let Some(bytes) = input.bytes(&ready)
-                            {
-                                out.borrow_source(bytes);
-                            }
                             if step.record(record, out)? && !timeless {
-                                see(times, key, key);
+                                see(times, key);
                             }
                         }
                         None => out.keep(record)?,
@@ -182,8 +178,47 @@ impl Combining {
         }
     }
 
+    /// Writes samples of the step that are earlier than this, up to about `most` bytes; returns how many.
+    fn put_made(&mut self, before: u64, most: usize, out: &mut Emit<'_>) -> Result<usize> {
+        let Combining { made, step, times, since_round, pending, .. } = self;
+        let (Some(Made { rows, .. }), Some(step)) = (made, step) else { return Ok(0) };
+        if *since_round >= ROUND {
+            out.put(&finished_round(out.endian()))?;
+            *since_round = 0;
+        }
+        let (run, room) = (rows.run(|key| key < before), most.min(ROUND - *since_round));
+        let mut bytes = Vec::with_capacity(room.min(2 * rows.rows().size_of(run.clone())));
+        let (mut size, mut done, keeps) = (0, run.start..run.start, step.keeps_made());
+        for number in run {
+            if size >= room {
+                break;
+            }
+            let begin = if keeps { size } else { 0 };
+            bytes.truncate(begin);
+            rows.rows().write(number, &mut bytes);
+            let record = || Record::new(&bytes[begin..], &[], Origin::Synthetic, out.endian());
+            let is_sample = match rows.rows().get(number) {
+                _ if !keeps => step.record(record()?, out)?,
+                Some(Sampled::Record(_)) => record()?.kind() == RecordType::SAMPLE,
+                _ => true,
+            };
+            if let Some(key) = rows.rows().key(number).filter(|_| is_sample) {
+                see(times, key);
+            }
+            size += bytes.len() - begin;
+            done.end = number + 1;
+        }
+        if keeps {
+            out.put_all(&bytes)?;
+        }
+        rows.drop_some(done);
+        *pending = true;
+        *since_round += size;
+        Ok(size)
+    }
+
     fn report(&mut self, report: &mut Report) {
-        if let Some(step) = &mut self.step {
+        if let Some(step) = self.step.take() {
             step.finish(report);
         }
         if let Some(deduplicator) = &self.deduplicator {
@@ -192,21 +227,11 @@ impl Combining {
     }
 }
 
-/// Adds samples sorted from `first` to `last`. Those without a time sort last, by a key that is no time.
-fn see(times: &mut Option<(u64, u64)>, first: u64, last: u64) {
-    if last < LAST_KEY {
-        *times = Some((times.map_or(first, |(first, _)| first), last));
+/// Adds a sample. Those without a time sort last, by a key that is not a time.
+fn see(times: &mut Option<(u64, u64)>, key: u64) {
+    if key < LAST_KEY {
+        *times = Some((times.map_or(key, |(first, _)| first), key));
     }
-}
-
-/// The latest time of a record of the input with this `number` that goes before the `next` one of another
-/// input, and below the `limit`; `None` if there is no such time.
-fn latest(number: usize, next: Option<(u64, usize)>, limit: Option<u64>) -> Option<u64> {
-    let before =
-        |(time, is_included): (u64, bool)| if is_included { Some(time) } else { time.checked_sub(1) };
-    let next = next.map_or(Some(u64::MAX), |(time, other)| before((time, number < other)))?;
-    let limit = limit.map_or(Some(u64::MAX), |limit| before((limit, number == 0)))?;
-    Some(next.min(limit))
 }
 
 impl Rewrite for Combining {
@@ -271,18 +296,5 @@ impl Prescan for PrepareBatch {
     fn batch(&mut self, batch: &Batch) -> Result<()> {
         self.prepared = Some(prepare(batch, &self.translator, true)?);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_times_of_earlier_inputs_come_first() {
-        assert_eq!(latest(1, None, None), Some(u64::MAX));
-        assert_eq!((latest(1, Some((7, 0)), None), latest(1, Some((7, 2)), None)), (Some(6), Some(7)));
-        assert_eq!((latest(1, None, Some(5)), latest(0, None, Some(5))), (Some(4), Some(5)));
-        assert_eq!((latest(1, Some((7, 0)), Some(5)), latest(1, Some((0, 0)), None)), (Some(4), None));
     }
 }

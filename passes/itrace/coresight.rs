@@ -39,7 +39,7 @@ pub(super) fn stage(
     let no_clock = perfx_auxtrace::Clock { conv: None };
     let context = Context::new((tracer, no_clock, events), recorded, ids, &found.build_ids, session)?;
     let etm = Etm { context: Arc::new(context), counts: Arc::default() };
-    Ok(Combine::with_step(NAME, Decode::new(etm, (decoded, options.events_only), found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found)).stage())
 }
 
 /// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.
@@ -47,7 +47,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let Context { tracer, code, endian, events, threads, spill, .. } = context;
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
     let samplers = (0..buffers * tracer.units.len()).map(|_| Sampler::new(context));
-    let replay = SerialReplay::new(samplers, *threads > 1 && events.has_many(), spill.clone());
+    let replay = SerialReplay::new(samplers, spill.clone());
     let mut merge = Merge::new(SkipFirst::new(0, [], *endian), hand_out);
     let conv = if let Clock::Virtual(conv) = events.clock { Some(conv) } else { None };
     let order = PieceOrder { pieces: order(context), conv };

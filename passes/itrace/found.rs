@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use perfx_model::spe::SpeData;
 
+use super::apart::Apart;
 use super::recorded::RecordedSample;
 
 /// The name of the pass.
@@ -18,6 +19,8 @@ pub(super) struct Found {
     pub(super) samples: Vec<RecordedSample>,
     /// The names in EVENT_UPDATE records.
     pub(super) names: HashMap<u64, Vec<u8>>,
+    /// Where samples are left, if they are not written.
+    pub(super) apart: Option<Apart>,
     /// HEADER_BUILD_ID records.
     pub(super) build_ids: Vec<Vec<u8>>,
 }

@@ -34,7 +34,7 @@ pub(super) fn stage(
     options: &ItraceOptions,
     ids: &IdOptions,
     (mut tracer, recorded): (IntelPt, Recorded),
-    found: Found,
+    mut found: Found,
     session: &Session,
 ) -> Result<Stage> {
     let in_file = || session.name.to_string();
@@ -49,15 +49,15 @@ pub(super) fn stage(
     if options.extends_recorded() {
         let events = history_events(options, &tracer, &recorded.tasks, session).with_context(in_file)?;
         let most = (options.recorded_stack as usize, options.recorded_chain as usize);
-        plan = Some(HistoryPlan::new(found.samples, &tracer, events, most));
+        plan = Some(HistoryPlan::new(std::mem::take(&mut found.samples), &tracer, events, most));
     }
     let decoded = events.decoded();
     let is_empty = decoded.is_empty() && events.pebs.is_empty() && !options.errors;
-    let (clock, events_only) = (tracer.clock(), options.events_only);
+    let clock = tracer.clock();
     let context = Context::new((tracer, clock, events), recorded, ids, &found.build_ids, session)?;
     let context = Arc::new(context);
-    let pt = Pt { context, counts: Arc::default(), plan, store: None, is_empty, events_only };
-    Ok(Combine::with_step(NAME, Decode::new(pt, (decoded, events_only), found.names)).stage())
+    let pt = Pt { context, counts: Arc::default(), plan, store: None, is_empty };
+    Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found)).stage())
 }
 
 /// What is kept of the trace to tell what was before recorded samples. In the kernel, they are taken some time after their
@@ -93,8 +93,6 @@ struct Pt {
     store: Option<HistoryStore>,
     /// There are no samples but the recorded ones.
     is_empty: bool,
-    /// Nothing needs to be decoded.
-    events_only: bool,
 }
 
 impl Decoder for Pt {
@@ -103,7 +101,7 @@ impl Decoder for Pt {
             let what = "the time-stamp counter cannot be converted to times, so decoded samples have none";
             session.report.say(Level::Warning, what);
         }
-        if let Some(plan) = self.plan.as_ref().filter(|_| !self.events_only) {
+        if let Some(plan) = &self.plan {
             let (store, counts) = HistoryStore::find(&self.context, plan)?;
             self.store = Some(store);
             self.counts = Arc::new(Mutex::new(counts));
@@ -124,6 +122,10 @@ impl Decoder for Pt {
 
     fn samples(&mut self) -> Option<Batches> {
         (!self.is_empty).then(|| batches::of(self.context.clone(), self.counts.clone()))
+    }
+
+    fn makes_recorded(&self) -> bool {
+        !self.context.events.pebs.is_empty()
     }
 
     fn finish(&mut self, report: &mut Report) {

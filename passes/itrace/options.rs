@@ -54,8 +54,6 @@ pub(super) struct ItraceOptions {
     pub(super) timeless: bool,
     /// `T`: timestamps of CoreSight come from the recording's clock.
     pub(super) timestamps: bool,
-    /// No samples are made, only their events.
-    pub(super) events_only: bool,
     pub(super) extras: Extras,
     /// Unconditional jumps are selected, too.
     pub(super) jumps: bool,

@@ -17,7 +17,7 @@ use perfx_auxtrace::{Split, UNIT};
 pub(super) use self::log::{Entry, PartLog};
 pub(super) use self::merge::Merge;
 pub(super) use self::replay::{Sampler, SerialReplay};
-pub(super) use self::sample_queue::{SampleQueue, Samples};
+pub(super) use self::sample_queue::SampleQueue;
 pub(super) use self::skip_first::SkipFirst;
 pub(super) use self::spill_file::SpillFile;
 

@@ -6,14 +6,14 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use perfx_format::read::sort::PreparedBatch;
 use perfx_pipeline::{Context as _, Error, Result};
+use perfx_samples::Rows;
 
 use super::losses::Counts;
 use crate::combine::Batches;
 
 /// Hands out a batch; an error if no more are needed.
-pub(crate) type HandOut<'h> = dyn FnMut(PreparedBatch) -> Result<()> + 'h;
+pub(crate) type HandOut<'h> = dyn FnMut(Rows) -> Result<()> + 'h;
 
 /// The batches that `make` hands out, on a thread that ends early if they are dropped; `counts` are what it returns. If it
 /// panics, so does the caller that wants the next batch: they never seem to be complete.

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use perfx_auxtrace::{say_spe_losses, say_unknown_threads};
 use perfx_format::read::StoredBytes;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::{Feature, Layouts, Record};
+use perfx_format::{Feature, Layout, Layouts, Record};
 use perfx_model::spe::{Running, TaskChange};
-use perfx_pipeline::{Begin, Context as _, Emit, Level, Report, Result, Session, Stage, bail, counted};
+use perfx_pipeline::{Begin, Context as _, Level, Report, Result, Session, Stage, bail, counted};
 
 use self::decode::{Counts, Samples};
 use self::events::Events;
@@ -27,7 +27,7 @@ use crate::combine::{Batches, Combine};
 /// The stage that decodes the recording.
 pub(super) fn stage(
     options: &ItraceOptions,
-    found: Found,
+    mut found: Found,
     stored: StoredBytes,
     session: &Session,
 ) -> Result<Stage> {
@@ -37,12 +37,12 @@ pub(super) fn stage(
     let events = events.with_context(|| session.name.to_string())?;
     let (conv, endian, counts) = (found.spe.conv(), session.endian, Arc::default());
     let cpuid = session.feature(Feature::CPUID).map(|section| &section[..]);
-    let records = found.spe.records(stored, cpuid, endian, events.has_time);
+    let records = std::mem::take(&mut found.spe).records(stored, cpuid, endian, events.has_time);
     let decoded = events.decoded();
     let total = Arc::clone(&counts);
     let samples = Samples { records, events, conv, endian, skipped: Vec::new(), samples: 0, total };
     let spe = Spe { samples: Some(samples), running: Running::default(), unknown: 0, counts };
-    Ok(Combine::with_step(NAME, Decode::new(spe, (decoded, options.events_only), found.names)).stage())
+    Ok(Combine::with_step(NAME, Decode::new(spe, decoded, found)).stage())
 }
 
 /// Makes samples, and gives them their threads.
@@ -69,21 +69,16 @@ impl Decoder for Spe {
         Some(Box::new(self.samples.take()?))
     }
 
-    /// Gives a decoded sample its process and thread.
     fn completes(&self) -> bool {
         false
     }
 
-    fn sample(&mut self, record: Record<'_>, layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
-        let endian = record.endian();
-        let Some(layout) = layouts.layout_of(&record).copied() else { return out.keep(record) };
-        let cpu = layout.cpu(&record).unwrap_or(Auxtrace::ANY);
-        let (_, tid) = layout.pid_tid(&record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+    fn task(&mut self, record: &Record<'_>, layout: &Layout) -> Option<(u32, u32)> {
+        let cpu = layout.cpu(record).unwrap_or(Auxtrace::ANY);
+        let (_, tid) = layout.pid_tid(record).unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
         let (pid, tid) = self.running.task(cpu, tid);
         self.unknown += u64::from(tid == Auxtrace::ANY);
-        out.patch(record, |bytes| {
-            layout.set_pid_tid(bytes, pid, tid, endian);
-        })
+        Some((pid, tid))
     }
 
     fn see(&mut self, record: &Record<'_>, layouts: &Layouts) {

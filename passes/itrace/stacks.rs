@@ -1,7 +1,6 @@
 //! Keeps the last branches and the calls of each thread of a buffer.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use perfx_auxtrace::{Calls, Change, Function, Task};
 use perfx_format::record::cpumode::KERNEL_START;
@@ -19,8 +18,8 @@ pub(super) struct Stacks {
     chain: usize,
     /// Calls are kept.
     keeps_calls: bool,
-    /// For each thread that is not running, its last stay on this CPU and its history. Shared by copies.
-    histories: Arc<HashMap<ThreadKey, (Space, Arc<History>)>>,
+    /// For each thread that does not run now, its stay on this CPU, and what was before then.
+    histories: HashMap<ThreadKey, (Space, History)>,
     /// The running thread.
     current: Option<(ThreadKey, Space)>,
     history: History,
@@ -39,7 +38,7 @@ impl Stacks {
     /// Calls are kept for chains, and for `depths`.
     pub(super) fn new(most: usize, chain: usize, depths: bool) -> Stacks {
         let (keeps_calls, history) = (chain > 0 || depths, History::default());
-        Stacks { most, chain, keeps_calls, histories: Arc::default(), current: None, history }
+        Stacks { most, chain, keeps_calls, histories: HashMap::new(), current: None, history }
     }
 
     /// True if anything is kept.
@@ -56,20 +55,20 @@ impl Stacks {
             return;
         }
         let history = std::mem::take(&mut self.history);
-        let histories = Arc::make_mut(&mut self.histories);
+        let histories = &mut self.histories;
         if let Some((key, space)) = self.current {
-            histories.insert(key, (space, Arc::new(history)));
+            histories.insert(key, (space, history));
         }
         self.current = next;
         // As in perf, the history of a thread ends when it has run on another CPU.
         let kept = next.and_then(|(key, space)| Some((histories.remove(&key)?, space)));
         let known = kept.filter(|((stay, _), space)| stay == space);
-        self.history = known.map(|((_, history), _)| Arc::unwrap_or_clone(history)).unwrap_or_default();
+        self.history = known.map(|((_, history), _)| history).unwrap_or_default();
     }
 
     /// Data is lost: the histories end here.
     pub(super) fn forget(&mut self) {
-        self.histories = Arc::default();
+        self.histories.clear();
         self.history = History::default();
     }
 
@@ -146,7 +145,7 @@ impl Stacks {
         let key = (Machine::Host, tid);
         match self.current {
             Some((current, _)) if current == key => Some(&self.history),
-            _ => self.histories.get(&key).map(|(_, history)| &**history),
+            _ => self.histories.get(&key).map(|(_, history)| history),
         }
     }
 

@@ -6,11 +6,15 @@ use std::collections::HashMap;
 use perfx_format::record::event_update::name_update;
 use perfx_format::sample::without_parts as sample_without;
 use perfx_format::{
-    Feature, Kinds, Layouts, Record, RecordType, sample_type as st, with_history_parts, without_parts,
+    Endian, Feature, Kinds, Layout, Layouts, Origin, Record, RecordType, sample_type as st,
+    with_history_parts, without_parts,
 };
 use perfx_pipeline::{Begin, Emit, Level, Report, Result, change_attr_of_each, change_attrs, counted};
+use perfx_samples::Rows;
 
+use super::apart::{Apart, Left};
 use super::events::{self, Decoded};
+use super::found::Found;
 use super::recorded::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
 
@@ -28,13 +32,17 @@ pub(super) trait Decoder: Send + 'static {
     }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
-    /// True if samples are complete when they are made, and `sample` keeps them as they are.
+    /// True if samples of recorded events can be among them.
+    fn makes_recorded(&self) -> bool {
+        false
+    }
+    /// True if samples are complete when they are made, and `task` has nothing to add.
     fn completes(&self) -> bool {
         true
     }
-    /// Writes a sample at its place, when all records in front of it have been seen.
-    fn sample(&mut self, record: Record<'_>, _layouts: &Layouts, out: &mut Emit<'_>) -> Result<()> {
-        out.keep(record)
+    /// The process and thread of a decoded sample, when all records before it have been seen.
+    fn task(&mut self, _record: &Record<'_>, _layout: &Layout) -> Option<(u32, u32)> {
+        None
     }
     /// A record of another kind.
     fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}
@@ -43,12 +51,10 @@ pub(super) trait Decoder: Send + 'static {
 }
 
 /// The rewrite.
-#[derive(Debug)]
 pub(super) struct Decode<D> {
-    decoder: D,
     decoded: Vec<Decoded>,
-    /// No samples are made of them.
-    events_only: bool,
+    /// Samples are not written, but left here to be decoded.
+    apart: Option<Apart>,
     /// The names in EVENT_UPDATE records.
     names: HashMap<u64, Vec<u8>>,
     /// ID_INDEX records that go behind the first one.
@@ -62,20 +68,19 @@ pub(super) struct Decode<D> {
     parts: u64,
     too_large: u64,
     identifies: bool,
+    endian: Endian,
+    is_written: bool,
+    decoder: D,
 }
 
 impl<D: Decoder> Decode<D> {
-    /// The rewrite with samples of these events, or with the `events_only`.
-    pub(super) fn new(
-        decoder: D,
-        (decoded, events_only): (Vec<Decoded>, bool),
-        names: HashMap<u64, Vec<u8>>,
-    ) -> Decode<D> {
+    /// The rewrite with samples of these events.
+    pub(super) fn new(decoder: D, decoded: Vec<Decoded>, found: Found) -> Decode<D> {
+        let Found { apart, names, .. } = found;
         let (index, layouts) = (Vec::new(), Layouts::new(&[]));
         Decode {
-            decoder,
             decoded,
-            events_only,
+            apart,
             names,
             index,
             layouts,
@@ -84,6 +89,9 @@ impl<D: Decoder> Decode<D> {
             parts: 0,
             too_large: 0,
             identifies: false,
+            endian: Endian::Little,
+            is_written: true,
+            decoder,
         }
     }
 }
@@ -114,7 +122,7 @@ impl<D: Decoder> Step for Decode<D> {
         if session.feature(Feature::AUXTRACE).is_some() {
             session.clear_feature(Feature::AUXTRACE);
         }
-        self.decoded_from = session.events.len();
+        (self.decoded_from, self.endian) = (session.events.len(), session.endian);
         self.identifies = events::add(&self.decoded, session, &self.names)?;
         self.decoder.begin(session)?;
         self.layouts = Layouts::new(&session.events);
@@ -138,12 +146,13 @@ impl<D: Decoder> Step for Decode<D> {
     }
 
     fn made(&mut self) -> Option<Batches> {
-        if self.events_only { None } else { self.decoder.samples() }
+        self.is_written = self.apart.is_none() || !self.keeps_recorded() && self.decoder.makes_recorded();
+        // Recorded samples are placed as if the others were always written.
+        if self.is_written { self.decoder.samples() } else { Some(Box::new(std::iter::empty())) }
     }
 
     fn keeps_made(&self) -> bool {
-        // Samples of recorded events can be among them.
-        self.decoder.completes() && !self.has_aux && self.parts == 0
+        self.decoder.completes() && self.keeps_recorded()
     }
 
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool> {
@@ -153,14 +162,18 @@ impl<D: Decoder> Step for Decode<D> {
             return Ok(false);
         }
         if kind == RecordType::SAMPLE {
-            if self.layouts.event_of(&record).is_some_and(|event| event >= self.decoded_from) {
-                self.decoder.sample(record, &self.layouts, out)?;
-            } else {
-                self.recorded(record, out)?;
+            match self.task_of(&record) {
+                Some((layout, (pid, tid))) => out.patch(record, |bytes| {
+                    layout.set_pid_tid(bytes, pid, tid, record.endian());
+                })?,
+                None if self.is_decoded(&record) => out.keep(record)?,
+                None => self.recorded(record, out)?,
             }
             return Ok(true);
         }
-        self.decoder.see(&record, &self.layouts);
+        if self.is_written {
+            self.decoder.see(&record, &self.layouts);
+        }
         if name_update(&record).is_some_and(|(id, _)| self.names.contains_key(&id)) {
             // The name is in feature EVENT_DESC now.
             out.drop_record(record);
@@ -173,7 +186,54 @@ impl<D: Decoder> Step for Decode<D> {
         Ok(false)
     }
 
-    fn finish(&mut self, report: &mut Report) {
+    fn finish(mut self: Box<Self>, report: &mut Report) {
+        match self.apart.take() {
+            Some(apart) => apart.leave(self),
+            None => self.say(report),
+        }
+    }
+}
+
+impl<D: Decoder> Decode<D> {
+    /// True if samples of recorded events keep their parts.
+    fn keeps_recorded(&self) -> bool {
+        !self.has_aux && self.parts == 0
+    }
+
+    fn is_decoded(&self, sample: &Record<'_>) -> bool {
+        self.layouts.event_of(sample).is_some_and(|event| event >= self.decoded_from)
+    }
+
+    /// The layout of a decoded sample, and its process and thread, if it does not have them.
+    fn task_of(&mut self, sample: &Record<'_>) -> Option<(Layout, (u32, u32))> {
+        let layout = *self.layouts.layout_of(sample).filter(|_| self.is_decoded(sample))?;
+        Some((layout, self.decoder.task(sample, &layout)?))
+    }
+}
+
+impl<D: Decoder> Left for Decode<D> {
+    fn samples(&mut self) -> Option<Batches> {
+        if self.is_written { None } else { self.decoder.samples() }
+    }
+
+    fn completes(&self) -> bool {
+        self.decoder.completes()
+    }
+
+    fn complete(&mut self, rows: &mut Rows) -> Result<()> {
+        for number in 0..rows.count() {
+            let Some(bytes) = rows.record_mut(number) else { continue };
+            let record = Record::new(bytes, &[], Origin::Synthetic, self.endian)?;
+            if record.kind() != RecordType::SAMPLE {
+                self.decoder.see(&record, &self.layouts);
+            } else if let Some((layout, (pid, tid))) = self.task_of(&record) {
+                layout.set_pid_tid(bytes, pid, tid, self.endian);
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, report: &mut Report) {
         self.decoder.finish(report);
         if self.too_large > 0 {
             let samples = counted(self.too_large, "recorded sample", "recorded samples");

@@ -205,7 +205,7 @@ impl View {
         let threads = self.stacks.threads.count(&recording);
         // The recording itself is consumed, and its trace is not decoded.
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
-        let Traced { recording, decoded, job, losses } = match letters {
+        let Traced { recording, mut decoded, before } = match letters {
             Some(letters) => {
                 let fields = &options.fields;
                 let pass = Itrace::with_script_defaults(letters, ids.clone()).map_err(usage)?.with(Extras {
@@ -220,21 +220,15 @@ impl View {
                     filter = Arc::new(filter.with_times(times));
                 }
                 // The selection of functions depends on all samples.
-                let pass = (&pass, !filter.chooses_functions());
+                let pass = (pass, !filter.chooses_functions());
                 Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }
-            None => {
-                let recording = with_chains(recording, &ids, threads, &mut report)?;
-                Traced { recording, decoded: None, job: None, losses: Report::default() }
-            }
+            None => Traced::none(with_chains(recording, &ids, threads, &mut report)?),
         };
-        let recordings = (recording, decoded);
-        let viewed = view(recordings, &ids, &filter, &options, threads, &mut report, &mut out)?;
+        let rows = decoded.as_mut().map(|decoded| decoded as _);
+        let viewed = view((recording, rows), &ids, &filter, &options, threads, &mut report, &mut out)?;
         // If the output was closed early, the rest is not decoded.
-        match viewed.is_whole {
-            true => Traced::end(job, &mut report)?,
-            false => report.include(losses),
-        }
+        Traced::end((decoded, before), viewed.is_whole, &mut report)?;
         if self.count {
             writeln!(out, "{}", viewed.samples)?;
             out.flush()?;

@@ -14,10 +14,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_filter::{ChosenCode, ChosenStack, FilterOptions, SelectedSamples};
+use perfx_format::Layouts;
 use perfx_format::read::Recording;
-use perfx_pipeline::{Context as _, Level, Report, Result};
+use perfx_pipeline::{Context as _, Level, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search, dwarf_files};
-use perfx_samples::{Select, visit};
+use perfx_samples::{Losses, Rows, Select};
 
 use self::branch::Part;
 use self::follow::{Follower, Out};
@@ -36,16 +37,16 @@ pub struct ChosenCalls<'c> {
 }
 
 impl Stacks {
-    /// Follows the calls in a recording whose trace was decoded. Its last event is that of the branches,
-    /// which is [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the
-    /// number of samples is that of calls, and the period is the time, ns. Functions are distinguished by
-    /// their symbols, which are searched for in the places of `ids`.
+    /// Follows the calls in the trace of a recording, whose last event is that of the branches in `decoded`. It is
+    /// [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the number of samples is that
+    /// of calls, and the period the time, ns. Functions are told apart by their symbols, which are searched for in the places
+    /// of `ids`.
     ///
     /// # Errors
     ///
     /// The recording cannot be read, or lacks a field to select by.
     pub fn of_calls(
-        (recording, decoded): (&mut Recording, Option<Recording>),
+        (recording, decoded): (&mut Recording, &mut (dyn Iterator<Item = Rows> + Send)),
         facts: &Facts,
         ids: &IdOptions,
         grouping: Grouping,
@@ -60,27 +61,30 @@ impl Stacks {
         let search = Search { facts, features: &features, endian, ids, inlined: false };
         let (files, out) = (dwarf_files(), Out::new(event as u32, grouping, chosen.times));
         let mut follower = Follower::new(Functions::new(search, &files), out)?;
-        let new = || {
+        let layouts = &Layouts::new(&recording.all_events());
+        let reader = |_| {
             let (is_selected, resolver) =
                 (selected.as_ref().map(Select::on_thread), Resolver::new(facts, true));
-            Reader { facts, grouping, event, is_selected, resolver, part: Part::default() }
+            Reader { facts, grouping, layouts, endian, event, is_selected, resolver }
         };
-        let is_decoded = decoded.is_some();
-        let mut decoded = decoded;
-        let records = decoded.as_mut().unwrap_or(recording);
-        let all = None::<&SelectedSamples>;
-        let (losses, bytes) = visit(records, (facts, all), threads, report, new, &mut follower)?;
+        let mut readers: Vec<Reader<'_>> = (0..threads.max(1)).map(reader).collect();
+        let mut losses = Losses::default();
+        let read = |reader: &mut Reader<'_>, rows: Rows| reader.read(&rows);
+        ordered(decoded, &mut readers, threads <= 1, read, |done: Result<(Part, Losses)>| -> Result<()> {
+            let (part, lost) = done?;
+            losses += lost;
+            follower.join(part)
+        })?;
         losses.say("not followed", report);
         let mut stacks = follower.finish()?;
-        stacks.bytes = bytes;
         if let Some(code) = ChosenCode::of(chosen.filter, stacks.tree.frames(), search)? {
             stacks.retain(&code);
             if stacks.rows.is_empty() {
                 code.say_none(&recording.name, report);
             }
         }
-        if let Some(selected) = selected.filter(|_| stacks.rows.is_empty()) {
-            selected.say_none(&recording.name, is_decoded, report);
+        if let Some(selected) = selected.as_ref().filter(|_| stacks.rows.is_empty()) {
+            selected.say_none(&recording.name, true, report);
         }
         if stacks.rows.is_empty() && chosen.times.is_some() {
             report.say(Level::Warning, "nothing was traced at these times");

@@ -175,6 +175,14 @@ impl<'f> Resolver<'f> {
         }
     }
 
+    /// Takes the tree of a batch out.
+    pub(crate) fn take(&mut self) -> StackTree {
+        self.known.clear();
+        self.lowest.clear();
+        self.previous.clear();
+        std::mem::take(&mut self.tree)
+    }
+
     /// Adds the current chain to the tree; returns its stack. Most stacks share their outer frames with the
     /// previous one, whose nodes are reused.
     pub(crate) fn stack(&mut self) -> Result<u32> {

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use perfx_filter::{FilterOptions, SelectedSamples};
-use perfx_format::RecordType;
-use perfx_format::read::{Batch, Recording};
+use perfx_format::read::Recording;
+use perfx_format::{Endian, Layouts, RecordType};
 use perfx_look::clock::Clock;
 use perfx_look::trace::printers;
 use perfx_pipeline::{Level, Purpose, Report, Result, ordered};
 use perfx_resolve::{Facts, IdOptions, Search, recorded_on};
-use perfx_samples::Select;
+use perfx_samples::{Rows, Select};
 
 use crate::counted::wanted_events;
 pub use fields::{Field, FieldChoice, Group, Times, ViewOptions};
@@ -37,7 +37,7 @@ use form::Form;
 pub use json::Line;
 use names::{SharedNames, with_names};
 pub use other::ShownRecords;
-use part::{Reader, Texts, WANTED};
+use part::{Reader, WANTED};
 use printer::Printer;
 use sample::SampleWriter;
 
@@ -50,14 +50,14 @@ pub struct Viewed {
     pub is_whole: bool,
 }
 
-/// Prints the samples that `filter` selects; if that is empty, all. Samples come from `decoded` if given: a
-/// recording with the same events whose samples are shown in its order, and which is read once.
+/// Prints the samples that `filter` selects; if that is empty, all. They are those of `decoded` if it is given: samples of
+/// the events of the recording, in the order in which they are shown.
 ///
 /// # Errors
 ///
 /// The recording cannot be read or decompressed, its samples lack a needed field, or `out` fails.
 pub fn view(
-    (mut recording, decoded): (Recording, Option<Recording>),
+    (mut recording, decoded): (Recording, Option<&mut (dyn Iterator<Item = Rows> + Send)>),
     ids: &IdOptions,
     filter: &Arc<FilterOptions>,
     options: &ViewOptions,
@@ -74,7 +74,7 @@ pub fn view(
         let others = options.shown_kinds().and(RecordType::CALLCHAIN_DEFERRED);
         selected.narrow(&mut recording, others);
     }
-    let wanted = wanted_events(&facts, filter);
+    let (wanted, layouts) = (wanted_events(&facts, filter), Layouts::new(&events));
     report.say_faults(&recording, Purpose::UseRecords);
     let name = recording.name.clone();
     let (features, endian) = (recording.features.clone(), recording.endian);
@@ -86,8 +86,9 @@ pub fn view(
     let forms = Form::all(&facts, (&machine, clock, &events), options, &traces);
     let (printed, named) = with_names(search, options, |names| {
         let selected = (selected.as_ref(), &wanted[..]);
-        let records = batches(recording, decoded, options)?;
-        print(records, (&facts, &forms, names), selected, options, threads, report, out)
+        let shown =
+            decoded.map_or_else(|| by_time(recording, options), |decoded| Ok(Box::new(decoded.map(Ok))))?;
+        print(shown, (&facts, &layouts, endian, &forms, names), selected, options, threads, report, out)
     })?;
     let viewed = printed?;
     named.say_reasons(report);
@@ -100,24 +101,33 @@ pub fn view(
 /// Bytes of records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
 
-fn batches(
-    recording: Recording,
-    decoded: Option<Recording>,
-    options: &ViewOptions,
-) -> Result<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>> {
-    Ok(match decoded {
-        Some(mut decoded) => Box::new(decoded.decompressed()),
-        None => {
-            let mut records = recording.records_by_time()?;
-            let wanted = WANTED.union(options.shown_kinds());
-            Box::new(std::iter::from_fn(move || records.next_batch(wanted, BATCH).transpose()))
+/// Samples, and what completes them, in the order in which they are shown.
+type Shown<'d> = Box<dyn Iterator<Item = perfx_format::Result<Rows>> + Send + 'd>;
+
+/// The records of a recording in the order of their times.
+fn by_time(recording: Recording, options: &ViewOptions) -> Result<Shown<'static>> {
+    let (mut records, mut failed) = (recording.records_by_time()?, None);
+    let wanted = WANTED.union(options.shown_kinds());
+    Ok(Box::new(std::iter::from_fn(move || {
+        let mut rows = Rows::default();
+        while rows.size() < BATCH && failed.is_none() {
+            match records.next_record() {
+                Ok(Some(record)) if wanted.contains(record.kind()) => {
+                    let place = record.origin().stored_at().map_or(0, |(_, offset)| offset);
+                    rows.push(place, |bytes| bytes.extend_from_slice(record.bytes()));
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(error) => failed = Some(error),
+            }
         }
-    })
+        if rows.count() > 0 { Some(Ok(rows)) } else { failed.take().map(Err) }
+    })))
 }
 
 fn print(
-    mut records: impl Iterator<Item = perfx_format::Result<Batch>> + Send,
-    (facts, forms, names): (&Facts, &[Form<'_>], &SharedNames),
+    mut shown: Shown<'_>,
+    (facts, layouts, endian, forms, names): (&Facts, &Layouts, Endian, &[Form<'_>], &SharedNames),
     (selected, wanted): (Option<&SelectedSamples>, &[bool]),
     options: &ViewOptions,
     threads: usize,
@@ -129,29 +139,37 @@ fn print(
     let threads = if is_serial { 1 } else { threads.max(1) };
     let before = AtomicU64::new(0);
     let writer = || SampleWriter::new(facts, forms, options, names, &before);
-    let texts = Texts::new(threads + 2);
     let reader = || {
         let is_selected = selected.map(Select::on_thread);
         let counts_only = options.count_only;
         let shows_errors = is_selected.is_none() && !counts_only && !options.json;
-        Reader { writer: writer(), is_selected, wanted, counts_only, shows_errors, texts: &texts }
+        Reader {
+            writer: writer(),
+            layouts,
+            endian,
+            is_selected,
+            wanted,
+            counts_only,
+            shows_errors,
+            longest: 0,
+        }
     };
     let mut readers: Vec<Reader<'_>> = (0..threads).map(|_| reader()).collect();
-    let mut printer = Printer::new(writer(), options, out, &texts);
+    let mut printer = Printer::new((writer(), (layouts, endian)), options, out);
     let left = AtomicU64::new(printer.left());
     let is_whole = AtomicBool::new(false);
-    let batches = std::iter::from_fn(|| {
+    let rows = std::iter::from_fn(|| {
         if left.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let next = records.next();
+        let next = shown.next();
         is_whole.store(next.is_none(), Ordering::Relaxed);
         next
     });
-    let read = |reader: &mut Reader<'_>, batch: perfx_format::Result<Batch>| {
-        batch.map(|batch| reader.read(&batch, left.load(Ordering::Relaxed)))
+    let read = |reader: &mut Reader<'_>, rows: perfx_format::Result<Rows>| {
+        rows.map(|rows| reader.read(&rows, left.load(Ordering::Relaxed)))
     };
-    ordered(batches, &mut readers, threads == 1, read, |part| -> Result<()> {
+    ordered(rows, &mut readers, threads == 1, read, |part| -> Result<()> {
         match part {
             Ok(part) => printer.print(part?)?,
             // Records after the damage can be read.

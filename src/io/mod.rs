@@ -1,6 +1,5 @@
 //! Turns arguments into inputs, and writes outputs completely or not at all.
 
-pub(crate) mod chunks;
 pub(crate) mod index_file;
 pub(crate) mod make_index;
 pub(crate) mod output;

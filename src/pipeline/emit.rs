@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use perfx_format::read::Batch;
-use perfx_format::{Bytes, Endian, Kinds, Layouts, Origin, Origins, Record, Walker};
+use perfx_format::{Endian, Kinds, Layouts, Origin, Origins, Record, Walker};
 
 use crate::each_batch::{AnyPrescan, Work};
 use crate::error::{Context as _, Result};
@@ -58,12 +58,6 @@ impl<'e> Emit<'e> {
         let mut out = Emit { rest, planner: self.planner, layouts, of_input: self.of_input };
         let result = stage.rewrite.record(record, &mut out);
         result.with_context(|| format!("pass {}, {} at {}", stage.name, record.kind(), record.origin()))
-    }
-
-    /// Announces that the next records may be in these bytes: they are then written from there instead of
-    /// copied. This pays off for many consecutive records.
-    pub fn borrow_source(&mut self, bytes: &Bytes) {
-        self.planner.borrow_source(bytes);
     }
 
     /// Passes a new record on: whole bytes with a header whose size is their length, at most 65,528 and a

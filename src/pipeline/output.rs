@@ -23,9 +23,6 @@ pub enum Output<'a> {
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
-    /// Only the records, in the form of a file: for a reader that already has the header and the features
-    /// ([`Recording::with_records`](perfx_format::read::Recording::with_records)).
-    Records(&'a mut (dyn Write + Send)),
     /// No destination: determines the size of the output and the feature sections that passes create.
     Nowhere(OutputForm),
 }
@@ -35,7 +32,6 @@ impl Output<'_> {
         match self {
             Output::File(_, form) | Output::Nowhere(form) => *form,
             Output::Pipe(_) => OutputForm::Pipe,
-            Output::Records(_) => OutputForm::File,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use perfx_format::read::Batch;
 use perfx_format::record::header_records::HeaderRecord;
-use perfx_format::{Bytes, Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
+use perfx_format::{Endian, Kinds, Origin, RECORD_SIZE_MAX, Record, RecordType};
 
 use crate::error::Result;
 
@@ -15,8 +15,6 @@ pub(crate) enum Piece {
     Stored(Range<usize>),
     /// A range of the new bytes.
     Made(Range<usize>),
-    /// A range of one of the [`Planner::borrow_source`] buffers, by its index.
-    Held(usize, Range<usize>),
 }
 
 /// An AUXTRACE record and its new position.
@@ -34,7 +32,6 @@ pub(crate) struct Mark {
 pub(crate) struct Plan {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) arena: Vec<u8>,
-    pub(crate) held: Vec<Bytes>,
     pub(crate) marks: Vec<Mark>,
     /// Contents of header records, which a file has in its header and not in its data.
     pub(crate) absorbed: Vec<HeaderRecord>,
@@ -62,7 +59,7 @@ impl Plan {
         for piece in &self.pieces {
             let range = match piece {
                 Piece::Stored(range) if range.len() >= least => return Some((at, range.start)),
-                Piece::Stored(range) | Piece::Made(range) | Piece::Held(_, range) => range,
+                Piece::Stored(range) | Piece::Made(range) => range,
             };
             at += range.len() as u64;
         }
@@ -146,13 +143,7 @@ impl Planner {
         }
     }
 
-    pub(crate) fn borrow_source(&mut self, bytes: &Bytes) {
-        if self.plan.held.last().is_none_or(|last| last.as_ptr() != bytes.as_ptr()) {
-            self.plan.held.push(bytes.clone());
-        }
-    }
-
-    /// Adds bytes: as a range if they are in the batch or held, else as a copy.
+    /// Adds bytes: as a range if they are in the batch, else as a copy.
     pub(crate) fn place(&mut self, bytes: &[u8]) {
         // Most records have no payload, and an empty slice has no position.
         if bytes.is_empty() {
@@ -161,16 +152,7 @@ impl Planner {
         if let Some(range) = range_in(&self.batch, bytes) {
             return self.stored(range);
         }
-        let held = self.plan.held.last().and_then(|held| range_in(&addresses(held), bytes));
-        let Some(range) = held else { return self.made(bytes) };
-        let number = self.plan.held.len() - 1;
-        self.plan.len += range.len() as u64;
-        match self.plan.pieces.last_mut() {
-            Some(Piece::Held(last, before)) if (*last, before.end) == (number, range.start) => {
-                before.end = range.end;
-            }
-            _ => self.plan.pieces.push(Piece::Held(number, range)),
-        }
+        self.made(bytes);
     }
 
     /// Takes a record that has gone through all passes.

@@ -60,11 +60,10 @@ impl<'a> Writer<'a> {
         session: &mut Session,
     ) -> Result<Writer<'a>> {
         let form = output.form();
-        let has_front = !matches!(output, Output::Records(_));
         let (inner, file): (Box<dyn Write + 'a>, _) = match output {
             Output::File(file, OutputForm::Pipe) => (Box::new(*file), None),
             Output::File(file, _) => (Box::new(*file), Some(*file)),
-            Output::Pipe(pipe) | Output::Records(pipe) => (Box::new(&mut **pipe), None),
+            Output::Pipe(pipe) => (Box::new(&mut **pipe), None),
             Output::Nowhere(_) => (Box::new(io::sink()), None),
         };
         let header = recording.file.as_ref();
@@ -93,9 +92,6 @@ impl<'a> Writer<'a> {
                 say_unordered(session);
             }
             writer.pipe_front(recording, session)?;
-            return Ok(writer);
-        }
-        if !has_front {
             return Ok(writer);
         }
         let mut front = FileFront::new(&session.events, recording.endian);
@@ -202,7 +198,6 @@ impl<'a> Writer<'a> {
             match piece {
                 Piece::Stored(range) => self.sink.append_stored(place, stored, range.clone()),
                 Piece::Made(range) => self.sink.append(&plan.arena[range.clone()]),
-                Piece::Held(number, range) => self.sink.append(&plan.held[*number][range.clone()]),
             }
             .map_err(unwritable)?;
         }

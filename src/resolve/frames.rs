@@ -99,13 +99,24 @@ struct Known<T> {
 /// The capacity of the cache, a power of two.
 const KNOWN: usize = 1 << 13;
 
-impl<T: Copy + Default> Default for FrameCache<T> {
+impl<T: Default> Default for Known<T> {
     fn default() -> Self {
         let space = Space { machine: Machine::Host, pid: 0 };
         // `from` above `until` matches no key.
-        let empty =
-            Known { space, address: 0, from: OrderKey::END, until: OrderKey::FIRST, value: T::default() };
-        FrameCache { known: vec![empty; KNOWN].into() }
+        Known { space, address: 0, from: OrderKey::END, until: OrderKey::FIRST, value: T::default() }
+    }
+}
+
+impl<T: Copy + Default> Default for FrameCache<T> {
+    fn default() -> Self {
+        FrameCache { known: vec![Known::default(); KNOWN].into() }
+    }
+}
+
+impl<T: Copy + Default> FrameCache<T> {
+    /// Forgets all values.
+    pub fn clear(&mut self) {
+        self.known.fill(Known::default());
     }
 }
 

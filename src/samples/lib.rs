@@ -5,10 +5,12 @@
 
 mod counters;
 mod losses;
+mod rows;
 mod sample;
 mod visit;
 
 pub use counters::{Before, CounterEnds, Counters, First, Late};
 pub use losses::{Losses, say_cut_off};
+pub use rows::{Alike, Rest, Rows, Sampled};
 pub use sample::SampleView;
 pub use visit::{IsSelected, Select, Visit, each_batch, visit};

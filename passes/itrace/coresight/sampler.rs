@@ -8,6 +8,7 @@ use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{FlowFlags, NewSample};
+use perfx_samples::{Rows, Sampled};
 use perfx_trace::{Blocks, Event, Fault, Image as _, Space, Step};
 
 use super::events::{Clock, Context};
@@ -15,8 +16,7 @@ use super::times::Times;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, depth_words, exception_flow, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{self, Entry, PartLog, Samples};
-use crate::itrace::sample_buffer::SampleBuffer;
+use crate::itrace::parts::{self, Entry, PartLog, SampleQueue};
 use crate::itrace::stacks::Stacks;
 
 /// What is known of a trace at a place, from the beginning up to there.
@@ -32,7 +32,7 @@ pub(super) struct Sampler<'c> {
     /// The latest time, by which samples are sorted.
     latest: u64,
     /// Samples whose time the next timestamp tells, each with its event.
-    early: SampleBuffer,
+    early: Rows,
     task: Task,
     space: Option<Space>,
     /// The last branches, and the calls that have not returned.
@@ -80,7 +80,7 @@ const MOST_EARLY: usize = 1 << 20;
 
 /// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sampled {
+enum Kind {
     Branches,
     Instructions,
 }
@@ -99,7 +99,7 @@ impl<'c> Sampler<'c> {
             recorded: 0,
             times: Times::default(),
             latest: 0,
-            early: SampleBuffer::default(),
+            early: Rows::default(),
             task: Task::UNKNOWN,
             space: None,
             stacks: Stacks::new(sampled.stack, sampled.chain, sampled.extras.depths),
@@ -126,14 +126,14 @@ impl<'c> Sampler<'c> {
 
     /// A trace ends: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
     /// count a branch behind which nothing was executed.
-    fn end_trace(&mut self, made: &mut impl Samples) {
+    fn end_trace(&mut self, made: &mut SampleQueue) {
         self.branch = None;
         self.rest(made);
         self.release(made);
     }
 
     /// Makes a sample of the last instruction, with the branches in front of it, which would be lost.
-    fn rest(&mut self, made: &mut impl Samples) {
+    fn rest(&mut self, made: &mut SampleQueue) {
         if let Some(last) = self.last.filter(|_| self.context.events.sampled.stack > 0) {
             let period = take(&mut self.since);
             self.instruction(last, period, made);
@@ -156,11 +156,11 @@ impl<'c> Sampler<'c> {
 
     /// The sample of an instruction.
     #[cold]
-    fn instruction(&mut self, ip: u64, period: u64, made: &mut impl Samples) {
+    fn instruction(&mut self, ip: u64, period: u64, made: &mut SampleQueue) {
         if self.context.events.sampled.instructions.is_some() {
             let (words, count) = self.raw(0, 0, ip);
             let sample = NewSample { ip, period, raw: &words[..count], ..NewSample::default() };
-            self.push(sample, Sampled::Instructions, made);
+            self.push(sample, Kind::Instructions, made);
         }
     }
 
@@ -195,13 +195,13 @@ impl<'c> Sampler<'c> {
 
     /// Makes the sample of the last branch.
     #[inline(always)]
-    fn send_branch(&mut self, made: &mut impl Samples) {
+    fn send_branch(&mut self, made: &mut SampleQueue) {
         if let Some(taken) = self.branch.take() {
             self.branch_sample(taken, made);
         }
     }
 
-    fn branch_sample(&mut self, taken: Taken, made: &mut impl Samples) {
+    fn branch_sample(&mut self, taken: Taken, made: &mut SampleQueue) {
         let Taken { from, to, class, change, flow } = taken;
         let sampled = &self.context.events.sampled;
         if sampled.selects(class) && sampled.branches.is_some() {
@@ -209,11 +209,11 @@ impl<'c> Sampler<'c> {
             let (words, count) = self.raw(flow, behind, from);
             let raw = &words[..count];
             let sample = NewSample { ip: from, addr: to, period: 1, raw, ..NewSample::default() };
-            self.push(sample, Sampled::Branches, made);
+            self.push(sample, Kind::Branches, made);
         }
     }
 
-    fn push(&mut self, sample: NewSample<'_>, sampled: Sampled, made: &mut impl Samples) {
+    fn push(&mut self, sample: NewSample<'_>, sampled: Kind, made: &mut SampleQueue) {
         self.counts.samples += 1;
         self.counts.unknown += u64::from(self.task == Task::UNKNOWN);
         let events = &self.context.events;
@@ -224,7 +224,7 @@ impl<'c> Sampler<'c> {
         let mut early = take(&mut self.early);
         early.push(sampled as u64, |bytes| self.write(sample, sampled, bytes));
         self.early = early;
-        if self.early.len() > MOST_EARLY {
+        if self.early.size() > MOST_EARLY {
             self.release(made);
         }
     }
@@ -244,15 +244,16 @@ impl<'c> Sampler<'c> {
     }
 
     /// Makes the samples that waited for their time.
-    fn release(&mut self, made: &mut impl Samples) {
+    fn release(&mut self, made: &mut SampleQueue) {
         let early = take(&mut self.early);
         if early.count() == 0 {
             return;
         }
         let (key, time) = self.time();
-        for (sample, sampled) in (0..).map_while(|number| early.get(number)) {
-            let events = [Sampled::Branches, Sampled::Instructions];
-            let event = events.into_iter().find(|event| *event as u64 == sampled);
+        for number in 0..early.count() {
+            let Some(Sampled::Record(sample)) = early.get(number) else { continue };
+            let events = [Kind::Branches, Kind::Instructions];
+            let event = events.into_iter().find(|event| early.key(number) == Some(*event as u64));
             made.push(key, |bytes| {
                 let start = bytes.len();
                 bytes.extend_from_slice(sample);
@@ -264,19 +265,19 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn event_of(&self, sampled: Sampled) -> Option<&'c Decoded> {
+    fn event_of(&self, sampled: Kind) -> Option<&'c Decoded> {
         let events = &self.context.events.sampled;
         match sampled {
-            Sampled::Branches => events.branches.as_ref(),
-            Sampled::Instructions => events.instructions.as_ref(),
+            Kind::Branches => events.branches.as_ref(),
+            Kind::Instructions => events.instructions.as_ref(),
         }
     }
 
-    fn write(&self, sample: NewSample<'_>, sampled: Sampled, bytes: &mut Vec<u8>) {
+    fn write(&self, sample: NewSample<'_>, sampled: Kind, bytes: &mut Vec<u8>) {
         let Some(event) = self.event_of(sampled) else { return };
         // An address that tells the level.
         let code = if sample.ip != 0 { sample.ip } else { sample.addr };
-        let is_instruction = sampled == Sampled::Instructions;
+        let is_instruction = sampled == Kind::Instructions;
         let branches = if is_instruction { self.stacks.branches() } else { Default::default() };
         let callchain = if is_instruction { self.stacks.chain(sample.ip) } else { Vec::new() };
         let sample = NewSample {
@@ -305,7 +306,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Tracing ended, or what follows is not known: behind a branch with these flags, or the one before.
-    fn end(&mut self, flow: Option<u32>, made: &mut impl Samples) {
+    fn end(&mut self, flow: Option<u32>, made: &mut SampleQueue) {
         self.times.forget();
         let flow = flow.or(self.branch.map(|branch| branch.flow)).unwrap_or(0);
         self.send_branch(made);
@@ -316,7 +317,7 @@ impl<'c> Sampler<'c> {
         self.stacks.forget();
     }
 
-    fn begin(&mut self, ip: u64, made: &mut impl Samples) {
+    fn begin(&mut self, ip: u64, made: &mut SampleQueue) {
         self.end(None, made);
         self.branch = Some(Taken::begin(ip));
     }
@@ -334,7 +335,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn step(&mut self, blocks: &Blocks, step: Step, made: &mut impl Samples) {
+    fn step(&mut self, blocks: &Blocks, step: Step, made: &mut SampleQueue) {
         self.straight(blocks, step);
         self.execute(made);
         if let Some(to) = step.to {
@@ -346,7 +347,7 @@ impl<'c> Sampler<'c> {
 
     /// Code was executed up to a place of which the trace tells: makes the samples of its instructions.
     #[inline(always)]
-    fn execute(&mut self, made: &mut impl Samples) {
+    fn execute(&mut self, made: &mut SampleQueue) {
         let Some((start, count)) = self.front.take().filter(|(_, count)| *count > 0) else { return };
         self.counts.instructions += count;
         self.times.execute(count);
@@ -361,7 +362,7 @@ impl<'c> Sampler<'c> {
 
     /// Makes the samples of so many instructions.
     #[cold]
-    fn sample(&mut self, start: u64, count: u64, made: &mut impl Samples) {
+    fn sample(&mut self, start: u64, count: u64, made: &mut SampleQueue) {
         let period = self.context.events.period;
         if self.context.events.sampled.instructions.is_none() {
             self.since %= period;
@@ -376,7 +377,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut SampleQueue) {
         if let Event::Exception { number } = event {
             return self.exception = Some(number);
         }
@@ -412,7 +413,7 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples) {
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue) {
         if self.trace != log.part.trace {
             self.turn(log.part.trace);
         }

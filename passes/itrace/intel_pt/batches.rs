@@ -10,7 +10,7 @@ use super::events::Context;
 use super::sampler::Sampler;
 use crate::combine::Batches;
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{Merge, SampleQueue, Samples as _, SerialReplay, SkipFirst, split};
+use crate::itrace::parts::{Merge, SampleQueue, SerialReplay, SkipFirst, split};
 use crate::itrace::producer::made_by;
 
 /// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
@@ -18,7 +18,7 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
     made_by(counts, move |hand_out| {
         let Context { tracer, code, events, threads, spill, endian, .. } = &*context;
         let samplers = (0..tracer.buffers.len()).map(|buffer| Sampler::new(&context, buffer));
-        let replay = SerialReplay::new(samplers, *threads > 1 && events.has_many(), spill.clone());
+        let replay = SerialReplay::new(samplers, spill.clone());
         let counting = [&events.sampled.instructions, &events.sampled.cycles].into_iter().flatten();
         let mut merge = Merge::new(SkipFirst::new(events.skip, counting, *endian), hand_out);
         add_lost(&context, &mut merge)?;

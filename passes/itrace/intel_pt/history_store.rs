@@ -8,6 +8,7 @@ use std::io::{BufWriter, Write as _};
 use perfx_auxtrace::IntelPt;
 use perfx_format::{Bytes, Error};
 use perfx_pipeline::Result;
+use perfx_samples::Sampled;
 
 use super::events::Context;
 use super::history_plan::{HistoryPlan, read};
@@ -36,7 +37,10 @@ impl HistoryStore {
             loop {
                 let chunk = made.next()?;
                 for number in 0.. {
-                    let Some((bytes, key)) = chunk.get(number) else { break };
+                    let (Some(Sampled::Record(bytes)), Some(key)) = (chunk.get(number), chunk.key(number))
+                    else {
+                        break;
+                    };
                     if let Some(place) = usize::try_from(key).ok().and_then(|key| places.get_mut(key)) {
                         *place = end;
                     }
@@ -50,7 +54,7 @@ impl HistoryStore {
         };
         let Context { tracer, code, threads, spill, .. } = context;
         let samplers = (0..tracer.buffers.len()).map(|buffer| Sampler::for_requests(context, plan, buffer));
-        let replay = SerialReplay::new(samplers, false, spill.clone());
+        let replay = SerialReplay::new(samplers, spill.clone());
         tracer.decode(code, split(*threads, false), &&replay, |_, made| write(made))?;
         let mut rest = SampleQueue::new(spill.clone());
         replay.each(|sampler| sampler.clone().serve_requests(u64::MAX, &mut rest));

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::iter::once;
 use std::ops::Range;
+use std::sync::Arc;
 
 use perfx_auxtrace::{Change, Task};
 use perfx_format::pebs::Items;
@@ -24,7 +25,7 @@ use super::period::PeriodState;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{self, Entry, PartLog, Samples};
+use crate::itrace::parts::{self, Entry, PartLog, SampleQueue};
 use crate::itrace::recorded::History;
 use crate::itrace::stacks::Stacks;
 
@@ -87,7 +88,7 @@ pub(super) struct Sampler<'c> {
     cycles: Option<Cycles>,
     due: PeriodState,
     /// For each kind, the template that samples are built from; `None` if they have no fixed places.
-    last: [Option<(TemplateKey, Option<Stencil>)>; 3],
+    last: [Option<(TemplateKey, Option<Arc<Stencil>>)>; 3],
     counts: Counts,
 }
 
@@ -164,20 +165,20 @@ impl<'c> Sampler<'c> {
 
     /// The packet has been reached whose time is that of the next branch.
     #[inline(always)]
-    fn arrive(&mut self, made: &mut impl Samples) {
+    fn arrive(&mut self, made: &mut SampleQueue) {
         if let Some(ticks) = self.pending_tsc.take() {
             self.at(ticks, made);
         }
     }
 
-    fn at(&mut self, ticks: u64, made: &mut impl Samples) {
+    fn at(&mut self, ticks: u64, made: &mut SampleQueue) {
         (self.flow_tsc, self.insns_since_tsc) = (ticks, self.due.behind);
         if ticks > self.ticks {
             self.set_ticks(ticks, made);
         }
     }
 
-    fn set_ticks(&mut self, ticks: u64, made: &mut impl Samples) {
+    fn set_ticks(&mut self, ticks: u64, made: &mut SampleQueue) {
         self.serve_requests(ticks, made);
         self.ticks = ticks;
         self.time = self.context.tracer.clock().time(ticks);
@@ -186,7 +187,7 @@ impl<'c> Sampler<'c> {
 
     /// Writes the history of the recorded samples up to a time, in ticks.
     #[inline(always)]
-    pub(super) fn serve_requests(&mut self, ticks: u64, made: &mut impl Samples) {
+    pub(super) fn serve_requests(&mut self, ticks: u64, made: &mut SampleQueue) {
         while let Some(plan) = self.plan
             && let ([HistoryRequest { ticks: at, tid, ip, .. }, rest @ ..], number) = self.requests
             && *at <= ticks
@@ -202,7 +203,7 @@ impl<'c> Sampler<'c> {
     /// For a branch to user code that the kernel or the beginning of the trace makes, perf estimates the time: two
     /// cycles for each instruction since the packet that told it.
     #[inline(always)]
-    fn estimate(&mut self, from: u64, to: u64, made: &mut impl Samples) {
+    fn estimate(&mut self, from: u64, to: u64, made: &mut SampleQueue) {
         let is_in = (from == 0 || from >= cpumode::KERNEL_START) && to != 0 && to < cpumode::KERNEL_START;
         if is_in {
             let (cycles, tsc_ratio) = (self.insns_since_tsc << 1, self.context.tracer.config.tsc_ratio);
@@ -229,7 +230,7 @@ impl<'c> Sampler<'c> {
         (all, mut some): (&[PathId], Range<usize>),
         mut instructions: u64,
         blocks: &Blocks,
-        made: &mut impl Samples,
+        made: &mut SampleQueue,
     ) {
         // At the first one, a packet is reached.
         while self.awaits_packet()
@@ -317,7 +318,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// A path, by its number among all those of the log.
-    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut impl Samples) {
+    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut SampleQueue) {
         let path = blocks.path(all[at]);
         let behind = self.pending_tsc_after_lead.take();
         if self.has_samples(path.instructions.into()) {
@@ -344,7 +345,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Steps of a path. Where only samples of instructions are wanted, those between them are counted, and no more.
-    fn steps(&mut self, steps: &[Step], blocks: &Blocks, made: &mut impl Samples) {
+    fn steps(&mut self, steps: &[Step], blocks: &Blocks, made: &mut SampleQueue) {
         let mut steps = steps.iter();
         while !steps.as_slice().is_empty() {
             if !self.stacks.are_kept() && !self.awaits_branch() {
@@ -365,7 +366,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut impl Samples) {
+    fn step(&mut self, step: Step, blocks: &Blocks, made: &mut SampleQueue) {
         let block = &blocks[step.block];
         if self.events.sampled.extras.instructions {
             self.bits = block.bits();
@@ -421,7 +422,7 @@ impl<'c> Sampler<'c> {
         step: Step,
         (to, needs_packet): (Option<u64>, bool),
         blocks: &Blocks,
-        made: &mut impl Samples,
+        made: &mut SampleQueue,
     ) -> bool {
         let mut done = 0;
         while done < step.count {
@@ -457,7 +458,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the instruction at `ip`, the last of so many, from where a branch goes to `addr`.
     #[cold]
-    fn instruction(&mut self, (ip, addr): (u64, u64), total: u64, flow: u32, made: &mut impl Samples) {
+    fn instruction(&mut self, (ip, addr): (u64, u64), total: u64, flow: u32, made: &mut SampleQueue) {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
         let time = self.time;
         if let Some(event) = &self.events.sampled.instructions {
@@ -486,7 +487,7 @@ impl<'c> Sampler<'c> {
         kind: Kinds,
         fields: TemplateFields<'_, u32>,
         event: &Decoded,
-        made: &mut impl Samples,
+        made: &mut SampleQueue,
     ) {
         match self.events.sampled.has_history() {
             true => self.push_with_history(self.sample_with(fields, fields.ip, event), event, made),
@@ -547,7 +548,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Adds a sample, with what was before it.
-    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut impl Samples) {
+    fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut SampleQueue) {
         self.count(sample.tid);
         made.push(self.key(), |bytes| {
             let (branches, callchain) = (self.stacks.branches(), self.stacks.chain(sample.ip));
@@ -556,7 +557,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Adds a sample of an event that is neither a branch nor an instruction.
-    fn push_non_flow(&mut self, event: NonFlow, ip: u64, raw: &[u32], made: &mut impl Samples) {
+    fn push_non_flow(&mut self, event: NonFlow, ip: u64, raw: &[u32], made: &mut SampleQueue) {
         if let Some(event) = self.events.non_flow.get(event) {
             self.push_with_history(NewSample { ip, raw, ..self.sample_of(event, ip) }, event, made);
         }
@@ -564,7 +565,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the change of the interrupt flag, if the branch makes one.
     #[inline(always)]
-    fn change_flag(&mut self, from: u64, to: u64, made: &mut impl Samples) {
+    fn change_flag(&mut self, from: u64, to: u64, made: &mut SampleQueue) {
         if let Some(on) = self.flag.take() {
             (self.interrupts, self.toggled) = (on, Some((self.instructions, true)));
             const VIA_BRANCH: u32 = 1 << 1;
@@ -578,7 +579,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// The samples that PEBS wrote to the trace. What they have of their own comes first: their address, time and branches.
-    fn pebs(&mut self, ip: u64, is_32_bit: bool, made: &mut impl Samples) {
+    fn pebs(&mut self, ip: u64, is_32_bit: bool, made: &mut SampleQueue) {
         let items = self.items.take().unwrap_or_default();
         let pebs = &self.events.pebs;
         if pebs.is_empty() {
@@ -620,7 +621,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// A sample of an event such as an interrupt, with what belongs to it.
-    fn control(&mut self, ip: Option<u64>, kind: u8, vector: u8, made: &mut impl Samples) {
+    fn control(&mut self, ip: Option<u64>, kind: u8, vector: u8, made: &mut SampleQueue) {
         let data = std::mem::take(&mut self.data);
         let count = (data.len() / DATA_WORDS) as u32;
         let event = u32::from(kind) | u32::from(ip.is_some()) << 7 | u32::from(vector) << 8 | count << 16;
@@ -630,7 +631,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
     #[cold]
-    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut impl Samples) {
+    fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut SampleQueue) {
         match next {
             Entry::Now(_) | Entry::Time(_) | Entry::Space(_) | Entry::Cycles(..) => {}
             Entry::Event(number)
@@ -640,7 +641,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// The same at an address.
-    fn ratio_at(&mut self, ip: u64, made: &mut impl Samples) {
+    fn ratio_at(&mut self, ip: u64, made: &mut SampleQueue) {
         if self.changed.take().is_some() && self.sampled_ratio != self.ratio {
             self.sampled_ratio = self.ratio;
             let tracer = &self.context.tracer;
@@ -651,7 +652,7 @@ impl<'c> Sampler<'c> {
     }
 
     #[inline(always)]
-    fn branch(&mut self, taken: Taken, made: &mut impl Samples) {
+    fn branch(&mut self, taken: Taken, made: &mut SampleQueue) {
         self.estimate(taken.from, taken.to, made);
         self.stacks.push(taken.from, taken.to, taken.flags);
         self.sample_branch(taken, made);
@@ -660,7 +661,7 @@ impl<'c> Sampler<'c> {
 
     /// A sample of a branch, if it is selected.
     #[inline(always)]
-    fn sample_branch(&mut self, taken: Taken, made: &mut impl Samples) {
+    fn sample_branch(&mut self, taken: Taken, made: &mut SampleQueue) {
         let Taken { from, next, to, class, flow, .. } = taken;
         let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
@@ -687,7 +688,7 @@ impl<'c> Sampler<'c> {
         kind: Kinds,
         fields: TemplateFields<'_, u32>,
         event: &Decoded,
-        made: &mut impl Samples,
+        made: &mut SampleQueue,
     ) {
         self.count(self.task.tid);
         let code = if fields.ip != 0 { fields.ip } else { fields.addr };
@@ -696,10 +697,12 @@ impl<'c> Sampler<'c> {
         if self.last[at].as_ref().is_none_or(|(last, _)| *last != key) {
             self.last[at] = Some((key, self.stencil(fields, code, event)));
         }
-        made.push(self.key(), |bytes| match &self.last[at] {
-            Some((_, Some(stencil))) => stencil.write(fields, bytes),
-            _ => self.write(&self.sample_with(fields, code, event), &event.attr, bytes),
-        });
+        match &self.last[at] {
+            Some((_, Some(stencil))) => made.push_alike(self.key(), stencil, fields),
+            _ => made.push(self.key(), |bytes| {
+                self.write(&self.sample_with(fields, code, event), &event.attr, bytes);
+            }),
+        }
     }
 
     /// A sample with these parts; `code` is an address that tells the level.
@@ -709,10 +712,10 @@ impl<'c> Sampler<'c> {
     }
 
     #[cold]
-    fn stencil(&self, fields: TemplateFields<'_, u32>, code: u64, event: &Decoded) -> Option<Stencil> {
+    fn stencil(&self, fields: TemplateFields<'_, u32>, code: u64, event: &Decoded) -> Option<Arc<Stencil>> {
         let (attr, endian) = (&event.attr, self.context.endian);
         let sample = self.sample_with(fields, code, event).build(attr, endian)?;
-        Stencil::of(&sample, &Layout::new(attr), endian)
+        Stencil::of(&sample, &Layout::new(attr), endian).map(Arc::new)
     }
 
     /// The flags of the state at so many instructions: whether they are in a transaction, but not of interrupts and the
@@ -774,7 +777,7 @@ impl<'c> Sampler<'c> {
         if self.events.is_timed { self.latest } else { LAST_KEY }
     }
 
-    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+    fn event(&mut self, event: Event, blocks: &Blocks, made: &mut SampleQueue) {
         match event {
             Event::InterruptFlag { ip: None, on } => return self.flag = Some(on),
             Event::ControlData { kind, payload } => {
@@ -815,7 +818,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// An event that is a branch: tracing begins or ends, or an interrupt comes.
-    fn flow_event(&mut self, event: Event, blocks: &Blocks, made: &mut impl Samples) {
+    fn flow_event(&mut self, event: Event, blocks: &Blocks, made: &mut SampleQueue) {
         let taken = match event {
             Event::Begin { ip, is_exchange: true } => {
                 self.change_flag(0, ip, made);
@@ -872,7 +875,7 @@ impl<'c> Sampler<'c> {
     }
 
     /// Another event.
-    fn non_flow_event(&mut self, event: Event, made: &mut impl Samples) {
+    fn non_flow_event(&mut self, event: Event, made: &mut SampleQueue) {
         match event {
             Event::Passed { ip } => {
                 self.sampled = self.instructions.wrapping_sub(1);
@@ -918,7 +921,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut impl Samples) {
+    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut SampleQueue) {
         let code = &self.context.code;
         // The address of a guest is not one of this code.
         let known = ip.filter(|_| reason != Reason::Guest);
@@ -944,7 +947,7 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples) {
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue) {
         if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
             let times = log.entries.iter().find_map(|entry| match entry {
                 Entry::Now(time) | Entry::Time(time) if *time > 0 => Some(*time),

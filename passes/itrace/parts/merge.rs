@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use perfx_auxtrace::Part;
 use perfx_pipeline::Result;
+use perfx_samples::{Rest, Rows};
 
 use super::sample_queue::SampleQueue;
 use super::skip_first::SkipFirst;
 use crate::itrace::producer::HandOut;
-use crate::itrace::sample_buffer::SampleBuffer;
 
 /// The approximate size of a batch, bytes.
-const BATCH: usize = 1 << 20;
+const BATCH: usize = 1 << 18;
 
 /// Runs of at least this many bytes are passed on as they are; shorter ones are copied into a batch.
 const WHOLE: usize = 1 << 16;
@@ -29,16 +29,15 @@ pub(crate) struct Merge<'h> {
     /// The buffer of the last sample: others of its time come before those of other buffers, as with perf.
     last: usize,
     skip: SkipFirst,
-    out: SampleBuffer,
+    out: Rows,
     hand_out: &'h mut HandOut<'h>,
     /// The size of the samples that wait in memory, bytes.
     held: usize,
 }
 
 struct Waiting {
-    /// The current chunk, and how many of its samples have been passed on.
-    made: SampleBuffer,
-    done: usize,
+    /// The current chunk.
+    made: Rest,
     /// The chunks that follow; also the first, if there was no room.
     rest: SampleQueue,
 }
@@ -46,26 +45,26 @@ struct Waiting {
 impl Waiting {
     /// The size of those in memory, bytes.
     fn held(&self) -> usize {
-        self.made.len() + self.rest.held()
+        self.made.rows().size() + self.rest.held()
     }
 }
 
 impl<'h> Merge<'h> {
     /// Hands out batches of the samples that are not skipped.
     pub(crate) fn new(skip: SkipFirst, hand_out: &'h mut HandOut<'h>) -> Merge<'h> {
-        let (waiting, order, out) = (HashMap::new(), BTreeSet::new(), SampleBuffer::default());
+        let (waiting, order, out) = (HashMap::new(), BTreeSet::new(), Rows::default());
         Merge { waiting, order, last: 0, skip, out, hand_out, held: 0 }
     }
 
     /// Adds the samples of a part.
     pub(crate) fn add(&mut self, part: Part, mut rest: SampleQueue) -> Result<()> {
         let mut made = rest.next()?;
-        if let Some((_, key)) = made.get(0) {
-            if self.held + made.len() + rest.held() > HELD {
+        if let Some(key) = made.key(0) {
+            if self.held + made.size() + rest.held() > HELD {
                 rest.store_first(&std::mem::take(&mut made));
             }
             self.order.insert((key, part.buffer, part.number));
-            self.wait((part.buffer, part.number), Waiting { made, done: 0, rest });
+            self.wait((part.buffer, part.number), Waiting { made: made.into(), rest });
         }
         Ok(())
     }
@@ -79,8 +78,8 @@ impl<'h> Merge<'h> {
     fn take(&mut self, part: (usize, u64)) -> Result<Option<Waiting>> {
         let Some(mut waiting) = self.waiting.remove(&part) else { return Ok(None) };
         self.held -= waiting.held();
-        if waiting.made.count() == 0 {
-            waiting.made = waiting.rest.next()?;
+        if waiting.made.key().is_none() {
+            waiting.made = waiting.rest.next()?.into();
         }
         Ok(Some(waiting))
     }
@@ -117,38 +116,29 @@ impl<'h> Merge<'h> {
     fn pass(
         &mut self,
         buffer: usize,
-        Waiting { made, done, rest }: &mut Waiting,
+        Waiting { made, rest }: &mut Waiting,
         comes_first: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         loop {
-            let run = *done..*done + made.run(*done, &comes_first);
-            let end = run.end;
-            let (size, behind) = (made.size(&run), made.size(&(end..made.count() as usize)));
-            if size >= WHOLE && size >= behind && self.skip.is_done() {
+            let run = made.run(&comes_first);
+            if made.rows().size_of(run.clone()) >= WHOLE {
                 self.flush()?;
-                self.out = made.take_some(run);
-                self.flush()?;
-                *done = 0;
-            } else {
-                let looked_at = if self.skip.is_done() { *done } else { end };
-                self.out.extend(made, looked_at..end);
-                for (sample, key) in (*done..looked_at).filter_map(|number| made.get(number)) {
-                    let out = &mut self.out;
-                    self.skip.pass(buffer, sample, |sample| {
-                        out.push(key, |bytes| bytes.extend_from_slice(sample));
-                    });
-                }
-                *done = end;
-                if self.out.len() >= BATCH {
-                    self.flush()?;
-                }
             }
-            if let Some((_, key)) = made.get(*done) {
+            if self.skip.is_done() {
+                made.pass(run, &mut self.out);
+            } else {
+                run.clone().for_each(|number| self.skip.pass(buffer, (made.rows(), number), &mut self.out));
+                made.drop_some(run);
+            }
+            if self.out.size() >= BATCH {
+                self.flush()?;
+            }
+            if let Some(key) = made.key() {
                 return Ok(Some(key));
             }
-            (*made, *done) = (rest.next()?, 0);
-            match made.get(0) {
-                Some((_, key)) if !comes_first(key) => return Ok(Some(key)),
+            *made = rest.next()?.into();
+            match made.key() {
+                Some(key) if !comes_first(key) => return Ok(Some(key)),
                 Some(_) => {}
                 None => return Ok(None),
             }
@@ -161,7 +151,7 @@ impl<'h> Merge<'h> {
         if out.count() == 0 {
             return Ok(());
         }
-        (self.hand_out)(out.prepared()?)
+        (self.hand_out)(out)
     }
 }
 
@@ -169,7 +159,8 @@ impl<'h> Merge<'h> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::sample_queue::Samples as _;
+    use perfx_samples::Sampled;
+
     use super::super::spill_file::SpillFile;
     use super::*;
 
@@ -191,13 +182,14 @@ mod tests {
         for number in 0..8 {
             let Waiting { mut made, mut rest, .. } = merge.take((0, number)).unwrap().unwrap();
             let mut keys = Vec::new();
-            while made.count() > 0 {
-                let all = (0..).map_while(|at| made.get(at));
-                all.for_each(|(sample, key)| {
+            while made.key().is_some() {
+                let rows = made.rows();
+                for at in 0..rows.count() {
+                    let Some(Sampled::Record(sample)) = rows.get(at) else { panic!("it is a record") };
                     assert_eq!((sample.len(), sample[size - 1]), (size, number as u8));
-                    keys.push(key);
-                });
-                made = rest.next().unwrap();
+                    keys.extend(rows.key(at));
+                }
+                made = rest.next().unwrap().into();
             }
             assert!(keys.iter().copied().eq(0..EACH));
         }

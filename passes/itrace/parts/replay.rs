@@ -5,46 +5,29 @@ use perfx_auxtrace::{Part, Work};
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
 
 use super::log::{Entry, PartLog};
-use super::sample_queue::{SampleQueue, Samples};
+use super::sample_queue::SampleQueue;
 use super::sequencer::Sequencer;
 use super::spill_file::SpillFile;
 use crate::itrace::losses::Counts;
 
 /// The decoding state of one buffer up to a position; turns what follows into samples.
-pub(crate) trait Sampler: Clone + Send {
+pub(crate) trait Sampler: Send {
     /// Advances to the end of the log, and hands its samples to `made`.
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut impl Samples);
+    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue);
     /// What was found so far.
     fn counts(&self) -> &Counts;
-}
-
-/// Takes samples that are not built: only the state that follows from them is needed.
-#[derive(Debug)]
-struct Unmade;
-
-impl Samples for Unmade {
-    #[inline(always)]
-    fn push(&mut self, _key: u64, _write: impl FnOnce(&mut Vec<u8>)) {}
 }
 
 /// The state of each buffer before the part whose turn it is.
 pub(crate) struct SerialReplay<S> {
     buffers: Vec<Sequencer<S>>,
-    /// Samples are so many that building them in turn would hold the other threads up.
-    has_many: bool,
     spill: SpillFile,
 }
 
 impl<S: Sampler> SerialReplay<S> {
-    /// The first parts come next: `samplers` are those of the buffers at their beginnings. With `has_many` samples, a
-    /// thread in its turn only advances the state, and builds the samples after releasing the turn: more work in total, but a
-    /// shorter serial section.
-    pub(crate) fn new(
-        samplers: impl Iterator<Item = S>,
-        has_many: bool,
-        spill: SpillFile,
-    ) -> SerialReplay<S> {
-        SerialReplay { buffers: samplers.map(Sequencer::new).collect(), has_many, spill }
+    /// The first parts come next: `samplers` are those of the buffers at their beginnings.
+    pub(crate) fn new(samplers: impl Iterator<Item = S>, spill: SpillFile) -> SerialReplay<S> {
+        SerialReplay { buffers: samplers.map(Sequencer::new).collect(), spill }
     }
 
     /// What was found in all buffers.
@@ -82,17 +65,7 @@ impl<S: Sampler> Logger<'_, S> {
         let Logger { replay, log, made, .. } = self;
         let Part { buffer, number, .. } = log.part;
         // The turn never comes if a thread has panicked: nothing comes of the samples then.
-        let begin = replay.buffers[buffer].take(number, is_done, |sampler, is_held_up| {
-            // Without others that wait, it is less work to build the samples at once.
-            if replay.has_many && is_held_up {
-                let begin = sampler.clone();
-                sampler.make(log, blocks, &mut Unmade);
-                return Some(begin);
-            }
-            sampler.make(log, blocks, made);
-            None
-        });
-        begin.flatten().into_iter().for_each(|mut sampler| sampler.make(log, blocks, made));
+        replay.buffers[buffer].take(number, is_done, |sampler| sampler.make(log, blocks, made));
         log.entries.clear();
         log.paths.clear();
         log.events.clear();

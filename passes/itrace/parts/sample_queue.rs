@@ -2,12 +2,14 @@
 //! synchronization is one part, and each of its bytes can stand for hundreds of branches.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use perfx_format::Error;
+use perfx_format::sample::{Stencil, TemplateFields};
 use perfx_pipeline::Result;
+use perfx_samples::Rows;
 
 use super::spill_file::{SpillFile, Stored};
-use crate::itrace::sample_buffer::SampleBuffer;
 
 /// The size of a chunk, and of the pieces of those that were in the file, bytes: a piece of each buffer is in memory when they
 /// are merged.
@@ -18,30 +20,28 @@ const PIECE: usize = 1 << 18;
 pub(crate) struct SampleQueue {
     spill: SpillFile,
     stored: VecDeque<Stored>,
-    last: SampleBuffer,
+    last: Rows,
     /// Why chunks are missing.
     failed: Option<Error>,
 }
 
-/// Takes samples, in order.
-pub(crate) trait Samples {
-    /// A sample, which `write` appends to others if it is needed here, and the time by which it is sorted.
-    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>));
-}
-
-impl Samples for SampleQueue {
-    #[inline(always)]
-    fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
-        self.last.push(key, write);
-        if self.last.len() >= CHUNK {
-            self.store_last();
-        }
-    }
-}
-
 impl SampleQueue {
     pub(crate) fn new(spill: SpillFile) -> SampleQueue {
-        SampleQueue { spill, stored: VecDeque::new(), last: SampleBuffer::default(), failed: None }
+        SampleQueue { spill, stored: VecDeque::new(), last: Rows::default(), failed: None }
+    }
+
+    /// Adds a record, which `write` appends to others, and the time by which it is sorted.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        self.last.push(key, write);
+        self.make_room();
+    }
+
+    /// Adds a sample like others.
+    #[inline(always)]
+    pub(crate) fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
+        self.last.push_alike(key, stencil, fields);
+        self.make_room();
     }
 
     /// Takes the samples and leaves an empty queue of the same capacity.
@@ -52,7 +52,14 @@ impl SampleQueue {
 
     /// The size of those in memory, bytes.
     pub(super) fn held(&self) -> usize {
-        self.last.len()
+        self.last.size()
+    }
+
+    #[inline(always)]
+    fn make_room(&mut self) {
+        if self.last.size() >= CHUNK {
+            self.store_last();
+        }
     }
 
     #[cold]
@@ -64,7 +71,7 @@ impl SampleQueue {
     }
 
     /// Gets back the chunk that was the next one, and keeps nothing in memory.
-    pub(super) fn store_first(&mut self, first: &SampleBuffer) {
+    pub(super) fn store_first(&mut self, first: &Rows) {
         let mut pieces = VecDeque::from(self.store(first));
         pieces.append(&mut self.stored);
         let last = std::mem::take(&mut self.last);
@@ -73,7 +80,7 @@ impl SampleQueue {
     }
 
     /// Writes a chunk to the file, in pieces.
-    fn store(&mut self, chunk: &SampleBuffer) -> Vec<Stored> {
+    fn store(&mut self, chunk: &Rows) -> Vec<Stored> {
         let stored: Result<_, _> = chunk.pieces(PIECE).map(|piece| self.spill.put(chunk, piece)).collect();
         stored.unwrap_or_else(|error| {
             self.failed.get_or_insert(error);
@@ -86,7 +93,7 @@ impl SampleQueue {
     /// # Errors
     ///
     /// The temporary file could not be written, or cannot be read.
-    pub(crate) fn next(&mut self) -> Result<SampleBuffer> {
+    pub(crate) fn next(&mut self) -> Result<Rows> {
         if let Some(failed) = self.failed.take() {
             return Err(failed.into());
         }
@@ -99,7 +106,7 @@ impl SampleQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use perfx_samples::Sampled;
 
     use super::*;
 
@@ -110,13 +117,13 @@ mod tests {
         let sample = |number: u64| vec![number as u8; size + number as usize % 3];
         (0..250).for_each(|number| queue.push(1000 + number, |bytes| bytes.extend(sample(number))));
         assert_eq!(queue.stored.len(), 2 * CHUNK.div_ceil(PIECE));
-        assert!(queue.last.len() < CHUNK);
+        assert!(queue.last.size() < CHUNK);
         let mut number = 0;
         loop {
             let chunk = queue.next().unwrap();
             for at in 0.. {
-                let Some((read, key)) = chunk.get(at) else { break };
-                assert_eq!((read, key), (&sample(number)[..], 1000 + number));
+                let Some(Sampled::Record(read)) = chunk.get(at) else { break };
+                assert_eq!((read, chunk.key(at)), (&sample(number)[..], Some(1000 + number)));
                 number += 1;
             }
             if chunk.count() == 0 {

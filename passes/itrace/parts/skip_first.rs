@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::{Endian, Layout, Origin, Record, RecordType};
+use perfx_samples::Rows;
 
 use crate::itrace::events::Decoded;
 
@@ -34,16 +35,17 @@ impl SkipFirst {
         self.left == 0 && self.periods.is_empty()
     }
 
-    /// Calls `push` with a record of a buffer unless it is left out.
-    #[inline(always)]
-    pub(super) fn pass(&mut self, buffer: usize, record: &[u8], push: impl FnOnce(&[u8])) {
-        match self.is_done() {
-            true => push(record),
-            false => self.change(buffer, record, push),
+    /// Adds a row of a buffer to others unless it is left out.
+    pub(super) fn pass(&mut self, buffer: usize, (rows, number): (&Rows, usize), to: &mut Rows) {
+        if self.is_done() {
+            return to.extend(rows, number..number + 1);
         }
+        let mut record = Vec::new();
+        rows.write(number, &mut record);
+        let key = rows.key(number).unwrap_or_default();
+        self.change(buffer, &record, |record| to.push(key, |bytes| bytes.extend_from_slice(record)));
     }
 
-    #[cold]
     fn change(&mut self, buffer: usize, record: &[u8], push: impl FnOnce(&[u8])) {
         let Ok(sample) = Record::new(record, &[], Origin::Synthetic, self.endian) else {
             return push(record);

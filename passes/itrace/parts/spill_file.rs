@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perfx_format::Error;
 use perfx_format::read::TempFiles;
-
-use crate::itrace::sample_buffer::SampleBuffer;
+use perfx_samples::Rows;
 
 /// Samples in a temporary file, which all copies share.
 #[derive(Clone)]
@@ -61,7 +60,7 @@ impl SpillFile {
     /// # Errors
     ///
     /// There is no file, or it can't be written.
-    pub(super) fn put(&self, made: &SampleBuffer, some: Range<usize>) -> Result<Stored, Error> {
+    pub(super) fn put(&self, made: &Rows, some: Range<usize>) -> Result<Stored, Error> {
         let bytes = made.to_bytes(some);
         let put = || {
             let (file, slot) = self.slot(bytes.len() as u64)?;
@@ -76,12 +75,12 @@ impl SpillFile {
     /// # Errors
     ///
     /// The file can't be read.
-    pub(super) fn take(&self, Stored { file, slot, size }: Stored) -> Result<SampleBuffer, Error> {
+    pub(super) fn take(&self, Stored { file, slot, size }: Stored) -> Result<Rows, Error> {
         let mut bytes = vec![0; size];
         let read = file.read_exact_at(&mut bytes, slot.at);
         read.map_err(|error| Error::io("a temporary file of samples can't be read", error))?;
         self.lock().free.push(slot);
-        Ok(SampleBuffer::from_bytes(&bytes))
+        Ok(Rows::from_bytes(&bytes))
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -113,7 +112,7 @@ mod tests {
     fn samples_come_back_from_one_file_and_their_slots_are_used_again() {
         let spill = SpillFile::new(Arc::new(tempfile::tempfile));
         let made = |number: u8| {
-            let mut made = SampleBuffer::default();
+            let mut made = Rows::default();
             (0..100).for_each(|key| made.push(key, |bytes| bytes.extend([number; 24])));
             made
         };
@@ -122,7 +121,8 @@ mod tests {
         for number in 4..40 {
             let taken = spill.take(stored.remove(0)).unwrap();
             assert_eq!(taken.count(), 100);
-            assert_eq!(taken.get(99), made(number - 4).get(99));
+            assert_eq!(taken.key(99), Some(99));
+            assert_eq!(taken.to_bytes(99..100), made(number - 4).to_bytes(99..100));
             stored.push(spill.put(&made(number), 0..100).unwrap());
         }
         assert_eq!(spill.shared.lock().unwrap().size, size);

@@ -3,22 +3,21 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use perfx_format::Endian;
-use perfx_format::read::sort::PreparedBatch;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time_conv::TimeConv;
 use perfx_format::sample::NewSample;
 use perfx_model::spe::{SpeCounts, SpeRecords, TracedRecord};
 use perfx_pipeline::{Context as _, Result};
+use perfx_samples::Rows;
 
 use super::events::Events;
 use super::stack::Stack;
-use crate::itrace::sample_buffer::SampleBuffer;
 
 /// What decoding found, and the number of samples that were made of it.
 pub(super) type Counts = (SpeCounts, u64);
 
-/// Makes samples of records; yields batches of them for the sorter.
+/// Makes samples of records; yields batches of them.
 #[derive(Debug)]
 pub(super) struct Samples {
     pub(super) records: SpeRecords,
@@ -37,10 +36,10 @@ const BATCH: usize = 1 << 20;
 
 impl Samples {
     /// The next batch; `None` at the end.
-    fn batch(&mut self) -> Result<Option<PreparedBatch>> {
-        let mut made = SampleBuffer::default();
+    fn batch(&mut self) -> Result<Option<Rows>> {
+        let mut made = Rows::default();
         let mut is_done = false;
-        while made.len() < BATCH && !is_done {
+        while made.size() < BATCH && !is_done {
             match self.records.next() {
                 Some(record) => self.sample(&record, &mut made)?,
                 None => is_done = true,
@@ -51,12 +50,12 @@ impl Samples {
             *total = (self.records.counts(), self.samples);
             return Ok(None);
         }
-        self.samples += made.count();
-        made.prepared().map(Some)
+        self.samples += made.count() as u64;
+        Ok(Some(made))
     }
 
     /// Makes the samples of a record.
-    fn sample(&mut self, traced: &TracedRecord, made: &mut SampleBuffer) -> Result<()> {
+    fn sample(&mut self, traced: &TracedRecord, made: &mut Rows) -> Result<()> {
         let (events, record) = (&self.events, &traced.record);
         if self.skipped.len() <= traced.buffer {
             self.skipped.resize(traced.buffer + 1, 0);
@@ -102,9 +101,9 @@ impl Samples {
 }
 
 impl Iterator for Samples {
-    type Item = Result<PreparedBatch>;
+    type Item = Result<Rows>;
 
-    fn next(&mut self) -> Option<Result<PreparedBatch>> {
+    fn next(&mut self) -> Option<Result<Rows>> {
         self.batch().transpose()
     }
 }

@@ -1,9 +1,7 @@
 //! Reads the call stacks that an export prints, by options common to these exports.
 
 use std::ops::Range;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -12,11 +10,10 @@ use perfx_export::{ChainQuality, ChosenCalls, EventFacts, Facts, Grouping, Searc
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
-use perfx_passes::{ConvertCallchain, IdOptions, Itrace};
-use perfx_pipeline::{Job, Level, Outcome, Output, OutputForm, Pass, Read, Report};
+use perfx_passes::{Apart, ConvertCallchain, DecodedTrace, IdOptions, Itrace};
+use perfx_pipeline::{Job, Level, OutputForm, Pass, Read, Report};
 
 use crate::args::{ReadArgs, ThreadArgs, Usage, usage};
-use crate::io::chunks;
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
@@ -141,15 +138,16 @@ impl StackArgs {
         ensure!(!filter.chooses_events(), Usage(what.to_owned()));
         let times = filter.times(&mut again(&recording)?, threads, report)?;
         let pass = Itrace::calls(ids.clone());
-        let Traced { mut recording, decoded, job, .. } =
-            Traced::new(recording, (&pass, true), times.as_deref(), ids, threads, report)?;
-        let bar = self.verbosity.progress(decoded.as_ref().unwrap_or(&recording));
+        let Traced { mut recording, mut decoded, before } =
+            Traced::new(recording, (pass, true), times.as_deref(), ids, threads, report)?;
+        let bar = self.verbosity.progress(&recording);
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
         let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
-        let recordings = (&mut recording, decoded);
-        let stacks = Stacks::of_calls(recordings, &facts, ids, grouping, chosen, threads, report)?;
-        Traced::end(job, report)?;
+        let mut rows = decoded.iter_mut().flatten();
+        let traced = (&mut recording, &mut rows as _);
+        let stacks = Stacks::of_calls(traced, &facts, ids, grouping, chosen, threads, report)?;
+        Traced::end((decoded, before), true, report)?;
         Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
     }
 }
@@ -187,16 +185,14 @@ pub(crate) fn with_chains(
     rewritten(recording, vec![Box::new(ConvertCallchain::if_possible(ids.clone()))], threads, report)
 }
 
-/// A recording whose hardware trace is being decoded on another thread.
+/// A recording whose hardware trace is decoded while it is shown.
 pub(crate) struct Traced {
     /// The recording without the trace: all events, and records of tasks and code.
     pub(crate) recording: Recording,
-    /// The decoded samples with the same events, in order of decoding; `None` if the recording contains them,
-    /// or there is no trace.
-    pub(crate) decoded: Option<Recording>,
-    pub(crate) job: Option<Decoding>,
-    /// Losses known before anything is decoded.
-    pub(crate) losses: Report,
+    /// Its samples, with those that were recorded; `None` if the recording has them, or if there is no trace.
+    pub(crate) decoded: Option<DecodedTrace>,
+    /// What is reported before anything is decoded.
+    pub(crate) before: Report,
 }
 
 /// The recording for another reading.
@@ -204,15 +200,18 @@ pub(crate) fn again(recording: &Recording) -> Result<Recording> {
     recording.try_clone().context("the recording can be read only once")
 }
 
-pub(crate) type Decoding = JoinHandle<perfx_pipeline::Result<Outcome>>;
-
 impl Traced {
+    /// A recording without a trace.
+    pub(crate) fn none(recording: Recording) -> Traced {
+        Traced { recording, decoded: None, before: Report::default() }
+    }
+
     /// Decodes with `pass`, and completes call chains with `ids`. Only `times` are decoded, if given and if
     /// they contain all that decoding needs. With `streams`, samples are not stored, because a trace of 200
     /// MB may have 100 GB of them; otherwise they are in the recording, in a temporary file.
     pub(crate) fn new(
         mut recording: Recording,
-        (pass, streams): (&Itrace, bool),
+        (pass, streams): (Itrace, bool),
         times: Option<&[Range<u64>]>,
         ids: &IdOptions,
         threads: usize,
@@ -221,37 +220,42 @@ impl Traced {
         let completes = ConvertCallchain::concerns(&recording);
         let presence = Presence::of(&mut recording)?;
         let times = times.filter(|_| presence.decodes_in_windows());
-        let passes = |pass: Itrace| {
-            let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
-            let mut passes: Vec<_> = times.map(at).into_iter().collect();
-            passes.push(Box::new(pass));
-            if completes {
-                passes.push(Box::new(ConvertCallchain::if_possible(ids.clone())));
-            }
-            passes
-        };
-        if !streams || presence.tracer.is_none() {
-            let recording = rewritten(recording, passes(pass.clone()), threads, report)?;
-            return Ok(Traced { recording, decoded: None, job: None, losses: Report::default() });
+        let at = |times| -> Box<dyn Pass> { Box::new(Filter::new(FilterOptions::at(times))) };
+        let mut passes: Vec<_> = times.map(at).into_iter().collect();
+        let apart = (streams && presence.tracer.is_some()).then(Apart::default);
+        passes.push(Box::new(match &apart {
+            Some(apart) => pass.apart(apart.clone()),
+            None => pass,
+        }));
+        if completes {
+            passes.push(Box::new(ConvertCallchain::if_possible(ids.clone())));
         }
-        let whole = again(&recording)?;
-        let mut losses = Report::default();
-        let recording = rewritten(recording, passes(pass.clone().events_only()), threads, &mut losses)?;
-        losses.lines.retain(|(level, _)| *level == Level::Loss);
-        let (reader, mut writer) = chunks::pipe();
-        let job = Job { recording: whole, passes: passes(pass.clone()), threads, temp_files: temp_files() };
-        let work = move || job.run(Output::Records(&mut writer));
-        let job = thread::Builder::new().spawn(work).context("can't start a thread")?;
-        let decoded = Some(again(&recording)?.with_records(Box::new(reader), temp_files()));
-        Ok(Traced { recording, decoded, job: Some(job), losses })
+        let mut before = Report::default();
+        let recording = rewritten(recording, passes, threads, &mut before)?;
+        let Some(apart) = apart else {
+            report.include(before);
+            return Ok(Traced::none(recording));
+        };
+        let decoded = Some(DecodedTrace::new(&apart, again(&recording)?));
+        Ok(Traced { recording, decoded, before })
     }
 
-    /// Waits for the end of decoding, after all samples have been read; its reports come first.
-    pub(crate) fn end(job: Option<Decoding>, report: &mut Report) -> Result<()> {
-        let Some(job) = job else { return Ok(()) };
-        let done = job.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        report.read.bytes += done.report.read.bytes;
-        report.lines = [done.report.lines, std::mem::take(&mut report.lines)].concat();
+    /// Adds to the report what was decoded: that comes first. If the samples were not read to their end (`is_whole`), it is
+    /// only what is known to be lost.
+    pub(crate) fn end(
+        (decoded, mut before): (Option<DecodedTrace>, Report),
+        is_whole: bool,
+        report: &mut Report,
+    ) -> Result<()> {
+        let Some(decoded) = decoded else { return Ok(()) };
+        if !is_whole {
+            before.lines.retain(|(level, _)| *level == Level::Loss);
+            report.include(before);
+            return Ok(());
+        }
+        decoded.end(&mut before)?;
+        report.read.bytes += before.read.bytes;
+        report.lines = [before.lines, std::mem::take(&mut report.lines)].concat();
         Ok(())
     }
 }

@@ -1,16 +1,13 @@
 //! Writes the samples of one batch, as far as they do not depend on other batches.
 
-use std::sync::{Mutex, PoisonError};
-
-use perfx_format::read::Batch;
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Sample, Stencil, cookie_of, frames};
-use perfx_format::{Kinds, Layout, Layouts, OrderKey, Record, RecordType, sample_type};
+use perfx_format::sample::{cookie_of, frames};
+use perfx_format::{Endian, Kinds, Layouts, OrderKey, Origin, Record, RecordType, sample_type};
 use perfx_pipeline::Result;
 use perfx_resolve::{Frame, frame_at};
-use perfx_samples::{CounterEnds, Counters, IsSelected, Late, Losses, SampleView};
+use perfx_samples::{Alike, CounterEnds, Counters, IsSelected, Late, Losses, Rows, SampleView, Sampled};
 
 use super::sample::{Indent, SampleWriter, Shown};
 
@@ -38,8 +35,8 @@ pub(super) enum Piece {
 
 /// A sample that cannot be written yet.
 pub(super) struct OpenSample {
-    /// The record in a batch of its own.
-    record: Box<Batch>,
+    record: Box<[u8]>,
+    origin: Origin,
     /// The events that it is a sample of, with their periods.
     pub(super) counted: Vec<(usize, u64)>,
     /// Events of counters that were first read in this batch.
@@ -50,71 +47,41 @@ pub(super) struct OpenSample {
 
 impl OpenSample {
     fn new(
-        batch: &Batch,
         record: &Record<'_>,
         (counted, late): (Vec<(usize, u64)>, Late<usize>),
         waits_for: Option<(u32, u64)>,
     ) -> Self {
-        OpenSample { record: Box::new(batch.with_only(record)), counted, late, waits_for }
+        let origin = record.origin();
+        OpenSample { record: record.bytes().into(), origin, counted, late, waits_for }
     }
 
     pub(super) fn write(
         &self,
         out: &mut Vec<u8>,
-        writer: &mut SampleWriter<'_>,
+        (writer, layouts, endian): (&mut SampleWriter<'_>, &Layouts, Endian),
         (event, period): (usize, u64),
         user: &[(u64, Frame)],
     ) -> Result<()> {
-        let layouts = &*self.record.layouts;
-        let Some(record) = self.record.walk().next_record()? else { return Ok(()) };
-        let Some(layout) = layouts.layout_of(&record) else { return Ok(()) };
-        let Ok(parts) = Sample::parse_known(&record, layout) else { return Ok(()) };
-        writer.write(out, Shown { record: &record, layouts, layout, parts: &parts, event, period, user })
+        let record = Record::new(&self.record, &[], self.origin, endian)?;
+        let Some(sample) = SampleView::of(&record, layouts) else { return Ok(()) };
+        let Ok(parts) = sample.parts() else { return Ok(()) };
+        writer.write(out, Shown { sample, key: sample.key(), parts: &parts, event, period, user })
     }
-}
-
-/// Buffers of printed texts for reuse: the system takes a while to hand out new memory.
-pub(super) struct Texts {
-    free: Mutex<Vec<Vec<u8>>>,
-    most: usize,
-}
-
-impl Texts {
-    pub(super) fn new(most: usize) -> Texts {
-        Texts { free: Mutex::default(), most }
-    }
-
-    fn take(&self) -> Vec<u8> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    pub(super) fn give(&self, mut text: Vec<u8>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < self.most {
-            text.clear();
-            free.push(text);
-        }
-    }
-}
-
-/// The last sample of a trace that was shown. Most samples after it differ in few parts, and are not parsed.
-struct Last<'b> {
-    stencil: Stencil,
-    layout: &'b Layout,
-    parts: Sample<'b>,
-    event: usize,
 }
 
 /// Reads batches on one thread.
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
+    pub(super) layouts: &'v Layouts,
+    pub(super) endian: Endian,
     pub(super) is_selected: Option<IsSelected<'v>>,
     /// For each event, true if its counters are shown.
     pub(super) wanted: &'v [bool],
     pub(super) counts_only: bool,
     /// True to show where decoding a trace failed.
     pub(super) shows_errors: bool,
-    pub(super) texts: &'v Texts,
+    /// The length of the longest text so far, bytes.
+    pub(super) longest: usize,
 }
 
 /// perf's line for a place where decoding a trace failed.
@@ -135,127 +102,148 @@ fn error_line(error: &AuxtraceError<'_>) -> String {
 const NS_IN_S: u64 = 1_000_000_000;
 
 impl Reader<'_> {
-    /// Reads until at least `most` samples are written, or the batch ends.
-    pub(super) fn read(&mut self, batch: &Batch, most: u64) -> Result<Part> {
-        let (mut pieces, mut counters) = (Vec::new(), Counters::new(self.writer.facts));
-        let mut walker = batch.walk();
-        let mut written = 0;
-        let mut last = None;
-        let shown = self.writer.options.shown_kinds();
-        while written < most
-            && let Some(record) = walker.next_wanted(WANTED.union(shown), usize::MAX)?
-        {
-            if record.kind() == RecordType::SAMPLE {
-                let view = || SampleView::of(&record, &batch.layouts);
-                let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
-                if self.is_selected.as_mut().is_none_or(is_selected) {
-                    written += self.sample((&mut pieces, &mut counters), batch, &record, &mut last)?;
-                }
-            } else if shown.contains(record.kind()) {
-                let mut text = Vec::new();
-                self.writer.write_other(&mut text, &record, &batch.layouts);
-                pieces.push(Piece::Other(text));
-            } else if let Some(user) = CallchainDeferred::of(&record) {
-                pieces.extend(self.user_part(&record, user, &batch.layouts));
-            } else if let Some(error) = AuxtraceError::of(&record).filter(|_| self.shows_errors) {
-                pieces.push(Piece::Other(error_line(&error).into_bytes()));
+    /// Reads at least this many samples, if there are as many.
+    pub(super) fn read(&mut self, rows: &Rows, most: u64) -> Result<Part> {
+        let (facts, layouts, endian) = (self.writer.facts, self.layouts, self.endian);
+        let (mut pieces, mut counters) = (Vec::new(), Counters::new(facts));
+        let mut alike = rows.alike(layouts, facts);
+        // The stencil of the sample that was written last.
+        let (mut last, mut written, mut bytes) = (None, 0, Vec::new());
+        for number in 0..rows.count() {
+            if written >= most {
+                break;
             }
+            let (stencil, fields) = match rows.get(number) {
+                Some(Sampled::Alike(stencil, fields)) => (stencil, fields),
+                Some(Sampled::Record(bytes)) => {
+                    last = None;
+                    let record = rows.record(number, bytes, endian)?;
+                    written += self.record((&mut pieces, &mut counters), &record)?;
+                    continue;
+                }
+                None => break,
+            };
+            if let Some(is_selected) = &mut self.is_selected {
+                bytes.clear();
+                rows.write(number, &mut bytes);
+                let record = rows.record(number, &bytes, endian)?;
+                if !SampleView::of(&record, layouts).is_some_and(is_selected) {
+                    continue;
+                }
+            }
+            let Some(Alike { record, parts: Some(parts), layout, event }) = &mut alike[stencil] else {
+                counters.losses.astray += 1;
+                continue;
+            };
+            written += 1;
+            fields.set_in(parts);
+            let period = parts.period.unwrap_or(facts.events[*event].period);
+            if last == Some(stencil)
+                && let Some(Piece::Written { text, samples, .. }) = pieces.last_mut()
+                && self.writer.write_known(text, parts, period)
+            {
+                samples.push((text.len(), *event));
+                continue;
+            }
+            last = Some(stencil);
+            let sample = SampleView { record, layout, layouts };
+            let key = parts.time.map_or(OrderKey::LAST, OrderKey::at);
+            self.written(&mut pieces, Shown { sample, key, parts, event: *event, period, user: &[] })?;
+        }
+        if let Some(Piece::Written { text, .. }) = pieces.first() {
+            self.longest = self.longest.max(text.len());
         }
         let (counters, losses) = counters.end();
         Ok(Part { pieces, counters, losses })
     }
 
-    /// Writes a sample, or each counter in it that gained; returns the number of samples written.
-    fn sample<'b>(
+    /// Returns the number of samples written.
+    fn record(
         &mut self,
         (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
-        batch: &'b Batch,
-        sample: &Record<'b>,
-        last: &mut Option<Last<'b>>,
+        record: &Record<'_>,
     ) -> Result<u64> {
-        let (facts, layouts) = (self.writer.facts, &*batch.layouts);
-        let losses = &mut counters.losses;
-        if let Some(Last { stencil, layout, parts, event }) = last
-            && let Some(varied) = stencil.read(sample.bytes())
-        {
-            varied.set_in(parts);
-            let period = parts.period.unwrap_or(facts.events[*event].period);
-            if let Some(Piece::Written { text, samples, .. }) = pieces.last_mut()
-                && self.writer.write_known(text, parts, period)
-            {
-                samples.push((text.len(), *event));
-                return Ok(1);
+        let layouts = self.layouts;
+        if record.kind() == RecordType::SAMPLE {
+            let view = || SampleView::of(record, layouts);
+            let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
+            if self.is_selected.as_mut().is_none_or(is_selected) {
+                return self.sample((pieces, counters), record);
             }
-            return self.written(pieces, (sample, layouts, layout, parts), *event, period);
+        } else if self.writer.options.shown_kinds().contains(record.kind()) {
+            let mut text = Vec::new();
+            self.writer.write_other(&mut text, record, layouts);
+            pieces.push(Piece::Other(text));
+        } else if let Some(user) = CallchainDeferred::of(record) {
+            pieces.extend(self.user_part(record, user, layouts));
+        } else if let Some(error) = AuxtraceError::of(record).filter(|_| self.shows_errors) {
+            pieces.push(Piece::Other(error_line(&error).into_bytes()));
         }
-        // The writer's last text is not of this sample any more.
-        *last = None;
-        let known = layouts.layout_of(sample).and_then(|layout| {
-            let view = SampleView { record: sample, layout, layouts };
-            Some((view, layout, view.event_in(facts)?))
-        });
-        let Some((view, layout, event)) = known else {
+        Ok(0)
+    }
+
+    /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
+    fn sample(
+        &mut self,
+        (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
+        record: &Record<'_>,
+    ) -> Result<u64> {
+        let (facts, layouts) = (self.writer.facts, self.layouts);
+        let losses = &mut counters.losses;
+        let known = SampleView::of(record, layouts).and_then(|view| Some((view, view.event_in(facts)?)));
+        let Some((sample, event)) = known else {
             losses.astray += 1;
             return Ok(0);
         };
-        let Ok(parts) = Sample::parse_known(sample, layout) else {
+        let Ok(parts) = sample.parts() else {
             losses.short += 1;
             return Ok(0);
         };
         losses.cut += u64::from(parts.is_cut);
-        let is_lost = || facts.stacks.chain_of(&parts, sample.endian(), &mut Vec::new()).is_none();
+        let is_lost = || facts.stacks.chain_of(&parts, record.endian(), &mut Vec::new()).is_none();
         losses.torn += u64::from(parts.callchain.is_some() && is_lost());
         let cookie = parts.callchain.and_then(cookie_of);
         let waits_for = cookie.map(|cookie| (parts.pid_tid.map_or(0, |(_, tid)| tid), cookie));
-        if layout.sample_type & sample_type::READ == 0 {
+        let shown =
+            |(event, period)| Shown { sample, key: sample.key(), parts: &parts, event, period, user: &[] };
+        let (mut counted, mut late) = (Vec::new(), Late::new());
+        if sample.has(sample_type::READ) {
+            let target = |event: usize| self.wanted[event].then_some(event);
+            counters.count(sample, event, &mut late, target, |event, period| counted.push((event, period)));
+        } else {
             let period = parts.period.unwrap_or(facts.events[event].period);
             if waits_for.is_none() {
-                if self.writer.options.decoded {
-                    let stencil = Stencil::of(sample.bytes(), layout, sample.endian());
-                    *last = stencil.map(|stencil| Last { stencil, layout, parts, event });
-                }
-                return self.written(pieces, (sample, layouts, layout, &parts), event, period);
+                self.written(pieces, shown((event, period)))?;
+                return Ok(1);
             }
-            let counted = (vec![(event, period)], Late::new());
-            pieces.push(Piece::Open(OpenSample::new(batch, sample, counted, waits_for)));
-            return Ok(0);
+            counted.push((event, period));
         }
-        let (mut counted, mut late) = (Vec::new(), Late::new());
-        let target = |event: usize| self.wanted[event].then_some(event);
-        counters.count(view, event, &mut late, target, |event, period| counted.push((event, period)));
         if waits_for.is_some() || !late.is_empty() {
-            pieces.push(Piece::Open(OpenSample::new(batch, sample, (counted, late), waits_for)));
+            pieces.push(Piece::Open(OpenSample::new(record, (counted, late), waits_for)));
             return Ok(0);
         }
-        let mut written = 0;
-        for (event, period) in counted {
-            written += self.written(pieces, (sample, layouts, layout, &parts), event, period)?;
-        }
+        let written = counted.len() as u64;
+        counted.into_iter().try_for_each(|counted| self.written(pieces, shown(counted)))?;
         Ok(written)
     }
 
     // Inlined, because its arguments are expensive to move.
     #[inline(always)]
-    fn written(
-        &mut self,
-        pieces: &mut Vec<Piece>,
-        (record, layouts, layout, parts): (&Record<'_>, &Layouts, &Layout, &Sample<'_>),
-        event: usize,
-        period: u64,
-    ) -> Result<u64> {
+    fn written(&mut self, pieces: &mut Vec<Piece>, shown: Shown<'_>) -> Result<()> {
         if !matches!(pieces.last(), Some(Piece::Written { .. })) {
-            let (text, samples, indents) = (self.texts.take(), Vec::new(), Vec::new());
+            // Most batches have one text. It takes a while to let it grow.
+            let text = Vec::with_capacity(if pieces.is_empty() { self.longest } else { 0 });
+            let (samples, indents) = Default::default();
             pieces.push(Piece::Written { text, samples, indents });
         }
         if let Some(Piece::Written { text, samples, indents }) = pieces.last_mut() {
             if !self.counts_only {
-                let shown = Shown { record, layouts, layout, parts, event, period, user: &[] };
                 self.writer.write(text, shown)?;
                 indents.extend(self.writer.indent.take());
             }
-            samples.push((text.len(), event));
+            samples.push((text.len(), shown.event));
         }
-        Ok(1)
+        Ok(())
     }
 
     fn user_part(

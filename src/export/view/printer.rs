@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write};
 
+use perfx_format::{Endian, Layouts};
 use perfx_pipeline::{LISTED, Level, Report, Result, counted};
 use perfx_resolve::Frame;
 use perfx_samples::{Before, Losses};
 
 use super::fields::{Field, ViewOptions};
-use super::part::{OpenSample, Part, Piece, Texts};
+use super::part::{OpenSample, Part, Piece};
 use super::sample::{Indent, SampleWriter};
 
 /// A sample whose chain waits for its user part.
@@ -23,9 +24,9 @@ struct Waiting {
 pub(super) struct Printer<'v, 'o> {
     /// For samples that need more than their batch.
     writer: SampleWriter<'v>,
+    known: (&'v Layouts, Endian),
     options: &'o ViewOptions,
     out: &'o mut (dyn Write + Send),
-    texts: &'v Texts,
     before: Before,
     waiting: HashMap<u32, Vec<Waiting>>,
     /// The number of samples that wait or have waited.
@@ -43,17 +44,16 @@ const NARROWER: usize = 52;
 
 impl<'v, 'o> Printer<'v, 'o> {
     pub(super) fn new(
-        writer: SampleWriter<'v>,
+        (writer, known): (SampleWriter<'v>, (&'v Layouts, Endian)),
         options: &'o ViewOptions,
         out: &'o mut (dyn Write + Send),
-        texts: &'v Texts,
     ) -> Printer<'v, 'o> {
         Printer {
             printed: vec![false; writer.forms.len()],
             writer,
+            known,
             options,
             out,
-            texts,
             before: Before::default(),
             waiting: HashMap::new(),
             deferred: 0,
@@ -72,10 +72,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         self.losses += part.losses;
         for piece in part.pieces {
             match piece {
-                Piece::Written { text, samples, indents } => {
-                    self.written(&text, &samples, &indents)?;
-                    self.texts.give(text);
-                }
+                Piece::Written { text, samples, indents } => self.written(&text, &samples, &indents)?,
                 Piece::Open(sample) => self.open(sample)?,
                 Piece::Other(text) if self.left() > 0 => self.out.write_all(&text)?,
                 Piece::Other(_) => {}
@@ -147,7 +144,9 @@ impl<'v, 'o> Printer<'v, 'o> {
             }
             let mut text = Vec::new();
             if !self.options.count_only {
-                sample.write(&mut text, &mut self.writer, counted, user.unwrap_or_default())?;
+                let (layouts, endian) = self.known;
+                let writer = (&mut self.writer, layouts, endian);
+                sample.write(&mut text, writer, counted, user.unwrap_or_default())?;
             }
             let indent = self.writer.indent.take();
             self.written(&text, &[(text.len(), counted.0)], indent.as_slice())?;

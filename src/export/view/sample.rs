@@ -33,9 +33,9 @@ use crate::chains::At;
 /// A sample with its event and period.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'s> {
-    pub(super) record: &'s Record<'s>,
-    pub(super) layouts: &'s Layouts,
-    pub(super) layout: &'s Layout,
+    /// Of samples of a trace that differ in few parts, one of them.
+    pub(super) sample: SampleView<'s>,
+    pub(super) key: OrderKey,
     pub(super) parts: &'s Sample<'s>,
     pub(super) event: usize,
     pub(super) period: u64,
@@ -181,19 +181,18 @@ impl<'v> SampleWriter<'v> {
     }
 
     pub(super) fn write(&mut self, out: &mut Vec<u8>, shown: Shown<'_>) -> Result<()> {
-        let Shown { record, layouts, layout, parts, .. } = shown;
+        let Shown { sample, key, parts, .. } = shown;
         let (mut buffer, mut stored): (Vec<u8>, Sample<'_>);
         let shown = match self.facts.stacks.is_there() {
             true => {
                 (buffer, stored) = (Vec::new(), *parts);
-                stored.callchain = self.facts.stacks.chain_of(parts, record.endian(), &mut buffer);
+                stored.callchain = self.facts.stacks.chain_of(parts, sample.record.endian(), &mut buffer);
                 Shown { parts: &stored, ..shown }
             }
             false => shown,
         };
         self.last = None;
-        let sample = SampleView { record, layout, layouts };
-        let at = At { sample, pid: parts.pid_tid.map(|(pid, _)| pid), key: sample.key() };
+        let at = At { sample, pid: parts.pid_tid.map(|(pid, _)| pid), key };
         if self.options.json { self.write_json(out, shown, at) } else { self.write_text(out, shown, &at) }
     }
 
@@ -218,7 +217,7 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends the front of a line: thread, CPU, time, period and event.
     fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) {
-        let Shown { record, parts, event, period, .. } = shown;
+        let Shown { sample: SampleView { record, .. }, parts, event, period, .. } = shown;
         // Compared part by part, because building a `Front` takes longer.
         let like = self.front.as_mut().filter(|last| {
             (last.event, last.cpumode, last.period) == (event, record.cpumode(), period)
@@ -272,8 +271,7 @@ impl<'v> SampleWriter<'v> {
             let Some((_, named)) = named_task(record).or(parts.pid_tid) else { return };
             // A name counts from its record on.
             let at = At { sample, pid: sample.pid(), key: sample.key().next() };
-            let shown =
-                Shown { record, layouts, layout: sample.layout, parts: &parts, event, period: 0, user: &[] };
+            let shown = Shown { sample, key: at.key, parts: &parts, event, period: 0, user: &[] };
             if event < self.forms.len() {
                 self.push_thread_and_time(out, shown, at, named);
             }
@@ -290,7 +288,7 @@ impl<'v> SampleWriter<'v> {
         at: At<'_>,
         named: u32,
     ) -> (Range<usize>, Range<OrderKey>) {
-        let Shown { record, layout, parts, event, .. } = shown;
+        let Shown { sample: SampleView { record, layout, .. }, parts, event, .. } = shown;
         let begin = out.len();
         let mut during = OrderKey::ALL;
         let forms = self.forms;
@@ -362,7 +360,7 @@ impl<'v> SampleWriter<'v> {
 
     /// Appends a sample as text. `at` is a reference, because most lines need no copy of it.
     fn write_text(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
-        let Shown { record, layout, parts, event, user, .. } = shown;
+        let Shown { sample: SampleView { record, layout, .. }, parts, event, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         self.push_front(out, shown, at);
@@ -521,7 +519,7 @@ impl<'v> SampleWriter<'v> {
     /// Appends the function that a branch calls or returns from, indented by call depth. The width depends on
     /// earlier lines, see [`Indent`].
     fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
-        let Shown { record, parts, event, .. } = shown;
+        let Shown { sample: SampleView { record, .. }, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         let depth = parts.raw.and_then(|raw| FlowFlags::depth(raw, record.endian())).unwrap_or(0);
@@ -564,7 +562,7 @@ impl<'v> SampleWriter<'v> {
         at: &At<'_>,
         flags: Option<FlowFlags>,
     ) -> Result<()> {
-        let Shown { record, parts, event, .. } = shown;
+        let Shown { sample: SampleView { record, .. }, parts, event, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         let (from, to) = (parts.ip.unwrap_or(0), parts.addr.filter(|_| form.shows_targets));
@@ -619,7 +617,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     fn write_json(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: At<'_>) -> Result<()> {
-        let Shown { record, layout, parts, event, period, user, .. } = shown;
+        let Shown { sample: SampleView { record, layout, .. }, parts, event, period, user, .. } = shown;
         let forms = self.forms;
         let form = &forms[event];
         let found = |address| -> Result<(u64, Found)> {
@@ -847,7 +845,7 @@ fn of_data(frame: Frame) -> Frame {
 }
 
 /// The address in the function that a branch calls or returns from.
-fn function_of(Shown { record, parts, .. }: Shown<'_>) -> Option<u64> {
+fn function_of(Shown { sample: SampleView { record, .. }, parts, .. }: Shown<'_>) -> Option<u64> {
     let function = match FlowFlags::of_raw(parts.raw?, record.endian())?.0 {
         flow if flow & (FlowFlags::CALL | FlowFlags::BEGIN) != 0 => parts.addr,
         flow if flow & (FlowFlags::RETURN | FlowFlags::END) != 0 => parts.ip,
@@ -857,9 +855,9 @@ fn function_of(Shown { record, parts, .. }: Shown<'_>) -> Option<u64> {
 }
 
 /// The flags of a sample, if shown; empty for events that are not decoded.
-fn flags(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
+fn flags(form: &Form<'_>, Shown { sample, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
     let raw = parts.raw.filter(|_| form.has_flow);
-    let flags = raw.and_then(|raw| FlowFlags::of_raw(raw, record.endian()));
+    let flags = raw.and_then(|raw| FlowFlags::of_raw(raw, sample.record.endian()));
     form.has(Field::Flags).then(|| flags.unwrap_or_default())
 }
 
@@ -870,9 +868,10 @@ fn push_flags(out: &mut Vec<u8>, flags: Option<FlowFlags>) {
 }
 
 /// Instructions and cycles since the previous sample, if known and shown.
-fn counted(form: &Form<'_>, Shown { record, parts, .. }: Shown<'_>) -> Option<(u64, u64)> {
+fn counted(form: &Form<'_>, Shown { sample, parts, .. }: Shown<'_>) -> Option<(u64, u64)> {
     let raw = parts.raw.filter(|_| form.has(Field::Ipc))?;
-    FlowFlags::counted(raw, record.endian()).filter(|(instructions, cycles)| *instructions > 0 && *cycles > 0)
+    FlowFlags::counted(raw, sample.record.endian())
+        .filter(|(instructions, cycles)| *instructions > 0 && *cycles > 0)
 }
 
 /// Appends the instructions per cycle.

@@ -134,25 +134,6 @@ impl Batch {
         self.sparse_index = framed.sparse_index.as_deref().map(Arc::from);
     }
 
-    /// A batch with a copy of one of its records, without a payload.
-    pub fn with_only(&self, record: &Record<'_>) -> Batch {
-        let mut origins = Origins::default();
-        origins.push(0, record.origin());
-        Batch {
-            bytes: record.bytes().to_vec().into(),
-            origins,
-            kinds: Kinds::of(&[record.kind()]),
-            records: 1,
-            sparse_index: None,
-            samples: None,
-            stored: None,
-            fragment: None,
-            lost: None,
-            opened: Vec::new(),
-            ..self.clone()
-        }
-    }
-
     /// The records in `range`, which begins and ends at record boundaries and within one origin.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Result<Batch> {
         let mut origins = Origins::default();

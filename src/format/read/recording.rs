@@ -226,16 +226,6 @@ impl Recording {
         })
     }
 
-    /// The header, events and features of this recording with the records of a reader, which have the form of
-    /// a file's data section and are yielded as they arrive.
-    #[must_use]
-    pub fn with_records(mut self, reader: Box<dyn Read + Send>, temp_files: TempFiles) -> Recording {
-        let source = Source::Reader { reader, pending: Vec::new(), offset: 0, temp_files };
-        self.streams = vec![Stream { name: self.name.clone(), index: 0, source }];
-        (self.extents, self.late_events) = Default::default();
-        self.live()
-    }
-
     /// Copies a recording that is not mapped into a temporary file, so that it can be read more than once.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io::{BufWriter, Write};
 
 use super::TempFiles;
-use crate::{Bytes, Endian, Error, Frame, Layouts, Origins, Record, RecordType, Result, Time, Walker};
+use crate::{Bytes, Endian, Error, Layouts, Origins, Record, Result, Time, Walker};
 
 /// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
@@ -101,23 +101,6 @@ impl PreparedBatch {
     /// Like [`PreparedBatch::new`], but the records lose their origins.
     pub fn without_origins(bytes: Bytes) -> PreparedBatch {
         PreparedBatch { bytes, anonymous: true, ..PreparedBatch::default() }
-    }
-
-    /// New records with times: the position of each in `bytes`, and its time.
-    ///
-    /// # Errors
-    ///
-    /// There are too many bytes before one of them.
-    pub fn of_made(bytes: Bytes, records: impl Iterator<Item = (usize, u64)>) -> Result<PreparedBatch> {
-        let mut prepared = PreparedBatch::without_origins(bytes);
-        for (at, time) in records {
-            let at = u32::try_from(at).map_err(|_| Error::new(TOO_MUCH))?;
-            prepared.entries.push(SortEntry { key: time, chunk: 0, at });
-            prepared.latest = prepared.latest.max(time);
-            prepared.last = Some(time);
-        }
-        prepared.stored = prepared.entries.len() as u32;
-        Ok(prepared.done())
     }
 
     /// Adds a record.
@@ -243,17 +226,6 @@ impl Ready {
     pub fn is_timeless(&self) -> bool {
         self.entry.chunk & TIMELESS != 0
     }
-}
-
-/// Samples that are ready to be written, stored consecutively.
-#[derive(Clone, Debug)]
-pub struct ReadySamples {
-    /// The bytes of all of them.
-    pub bytes: Bytes,
-    /// The time of the last one, ns.
-    pub last: u64,
-    count: usize,
-    chunk: u32,
 }
 
 /// The limit of memory use, bytes.
@@ -450,50 +422,6 @@ impl Sorter {
         walker.record_at(ready.entry.at as usize)?.ok_or_else(missing)
     }
 
-    /// The bytes that contain the record.
-    #[inline]
-    pub fn bytes(&self, ready: &Ready) -> Option<&Bytes> {
-        let number = (ready.entry.chunk & !TIMELESS).wrapping_sub(self.first);
-        self.chunks.get(number as usize).map(|chunk| &chunk.bytes)
-    }
-
-    /// A ready record and the following ones, while they are samples with a time, stored in the order of
-    /// time, not later than `until`, and preceded by less than `most` bytes of the others. `None` if there
-    /// are none, or if they are in temporary files.
-    #[inline]
-    pub fn samples(&self, ready: &Ready, until: u64, most: usize) -> Option<ReadySamples> {
-        let SortEntry { chunk: number, at, .. } = ready.entry;
-        let start = at as usize;
-        let chunk = self.chunks.get(number.wrapping_sub(self.first) as usize)?;
-        if !self.runs.is_empty() {
-            return None;
-        }
-        let (until, mut end, mut last) = (until.min(self.level), start, ready.key);
-        let is_next = |entry: &&SortEntry| {
-            let after = end - start;
-            let is_there = entry.chunk == number && entry.at as usize == end && entry.key <= until;
-            if !is_there || after >= most {
-                return false;
-            }
-            let frame = Frame::read(&chunk.bytes, end, self.endian).ok().flatten();
-            let frame = frame.filter(|frame| frame.kind == RecordType::SAMPLE);
-            let size = frame.map_or(0, |frame| frame.total() as usize);
-            (end, last) = (end + size, entry.key);
-            size > 0
-        };
-        let count = self.waiting.get(self.next..)?.iter().take_while(is_next).count();
-        let bytes = (end <= chunk.bytes.len()).then(|| chunk.bytes.slice(start..end))?;
-        (count > 0).then_some(ReadySamples { bytes, last, count, chunk: number })
-    }
-
-    /// Removes samples after they were written.
-    #[inline]
-    pub fn pop_samples(&mut self, samples: &ReadySamples) {
-        self.next += samples.count;
-        self.earliest = self.waiting.get(self.next).map_or(u64::MAX, |entry| entry.key);
-        self.leave(samples.chunk, samples.count);
-    }
-
     /// Removes the record after it was written.
     #[inline]
     pub fn pop(&mut self, ready: &Ready) {
@@ -600,41 +528,6 @@ mod tests {
         }
         assert!(sorter.chunks.is_empty() && sorter.heap == 0, "nothing stays behind");
         (out, sorter.runs.len())
-    }
-
-    #[test]
-    fn samples_are_returned_together_if_stored_in_order_of_time() {
-        let record = |kind: u64, time: u64| [kind | 16 << 48, time].map(u64::to_le_bytes).concat();
-        let times = [3, 4, 4, 6, 5, 7, 8, 9];
-        let mut bytes: Vec<u8> = times.iter().flat_map(|time| record(9, *time)).collect();
-        bytes.extend(record(1, 10));
-        let all = Bytes::from(bytes);
-        let records = times.iter().chain(&[10]).enumerate().map(|(number, time)| (16 * number, *time));
-        let prepared = PreparedBatch::of_made(all.clone(), records).unwrap();
-        let mut sorter = Sorter::new(Endian::Little, 0, false, Arc::new(tempfile::tempfile));
-        sorter.take(prepared, u64::MAX, 9).unwrap();
-        let mut next = |until, most| {
-            let ready = sorter.peek()?;
-            let samples = sorter.samples(&ready, until, most);
-            match &samples {
-                Some(samples) => sorter.pop_samples(samples),
-                None => sorter.pop(&ready),
-            }
-            samples.map(|samples| (samples.bytes.len() / 16, samples.last))
-        };
-        // Limited by a time; by a size, where a byte is enough for a sample; by a record stored earlier.
-        assert_eq!(next(3, usize::MAX), Some((1, 3)));
-        assert_eq!(next(u64::MAX, 17), Some((2, 4)));
-        assert_eq!(next(4, usize::MAX), None, "5 is popped alone");
-        assert_eq!(next(u64::MAX, usize::MAX), Some((1, 6)));
-        assert_eq!(next(u64::MAX, 1), Some((1, 7)));
-        assert_eq!(next(u64::MAX, usize::MAX), Some((2, 9)));
-        assert_eq!((next(u64::MAX, usize::MAX), sorter.peek().is_none()), (None, true), "10 is not ready");
-        sorter.take(PreparedBatch::default(), u64::MAX, u64::MAX).unwrap();
-        let ready = sorter.peek().unwrap();
-        assert!(sorter.samples(&ready, u64::MAX, usize::MAX).is_none(), "it is not a sample");
-        sorter.pop(&ready);
-        assert!(sorter.chunks.is_empty() && sorter.heap == 0, "nothing stays behind");
     }
 
     #[test]

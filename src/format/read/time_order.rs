@@ -8,7 +8,7 @@ use super::records::ReadRecord;
 use super::sort::{PreparedBatch, Ready, Sorter, time_of, watermarks};
 use super::stream::TempFiles;
 use crate::record::time::own_time;
-use crate::{Endian, Error, Event, Kinds, Layouts, Origins, Record, RecordType, Result};
+use crate::{Endian, Error, Event, Layouts, Record, RecordType, Result};
 
 /// The records of a recording in time order, COMPRESSED ones replaced by their contents. Made by
 /// [`Recording::records_by_time`](super::Recording::records_by_time).
@@ -37,7 +37,6 @@ pub struct TimeOrder {
     sorter: Sorter,
     /// The record that was returned last.
     current: Option<Ready>,
-    endian: Endian,
     layouts: Arc<Layouts>,
     files: Vec<Arc<str>>,
     errors: VecDeque<Error>,
@@ -100,7 +99,6 @@ impl TimeOrder {
             batches: Box::new(batches),
             after,
             current: None,
-            endian,
             layouts: Arc::new(Layouts::new(events)),
             files,
             errors: VecDeque::new(),
@@ -120,60 +118,6 @@ impl TimeOrder {
         let stream = record.origin().stored_at().map_or(0, |(stream, _)| stream as usize);
         let Some(file) = self.files.get(stream).or(self.files.first()) else { return Ok(None) };
         Ok(Some(ReadRecord { record, layouts: &self.layouts, file }))
-    }
-
-    /// The next records of these kinds, about `size` bytes, for code that processes many; `None` at the end.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`TimeOrder::next_record`].
-    pub fn next_batch(&mut self, wanted: Kinds, size: usize) -> Result<Option<Batch>> {
-        let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
-        let (mut kinds, mut records) = (Kinds::NONE, 0);
-        let mut layouts = self.layouts.clone();
-        while bytes.len() < size {
-            let ready = match self.next_ready() {
-                Ok(Some(ready)) => ready,
-                Ok(None) => break,
-                Err(error) if bytes.is_empty() => return Err(error),
-                Err(error) => {
-                    self.errors.push_front(error);
-                    break;
-                }
-            };
-            if !Arc::ptr_eq(&layouts, &self.layouts) {
-                if !bytes.is_empty() {
-                    break;
-                }
-                layouts = self.layouts.clone();
-            }
-            self.current = Some(ready);
-            let record = self.sorter.record(&ready)?;
-            if wanted.contains(record.kind()) {
-                origins.push(bytes.len(), record.origin());
-                bytes.extend_from_slice(record.bytes());
-                bytes.extend_from_slice(record.payload());
-                kinds.insert(record.kind());
-                records += 1;
-            }
-        }
-        let Some(name) = self.files.first().filter(|_| records > 0) else { return Ok(None) };
-        Ok(Some(Batch {
-            bytes: bytes.into(),
-            endian: self.endian,
-            origins,
-            kinds,
-            records,
-            sparse_index: None,
-            samples: None,
-            sound: false,
-            stored: None,
-            name: name.clone(),
-            layouts,
-            fragment: None,
-            lost: None,
-            opened: Vec::new(),
-        }))
     }
 
     fn next_ready(&mut self) -> Result<Option<Ready>> {

@@ -1,10 +1,11 @@
-//! Builds and reads consecutive samples, like those of a hardware trace, by the few parts that differ.
+//! Builds consecutive samples that differ in few parts, like those of a hardware trace, without the parts that stay
+//! the same.
 
 use std::ops::Range;
 
 use super::Sample;
 use crate::sample_type as st;
-use crate::{Endian, HEADER_SIZE, Layout};
+use crate::{Endian, HEADER_SIZE, Layout, Origin, Record, Result};
 
 /// A sample that stands for all that differ from it in the parts of [`TemplateFields`] only.
 ///
@@ -19,17 +20,12 @@ use crate::{Endian, HEADER_SIZE, Layout};
 /// let stencil = Stencil::of(&first, &Layout::new(&attr), endian).expect("all its parts have their places");
 ///
 /// let mut second = Vec::new();
-/// stencil.write(TemplateFields { ip: 0x40_0010, raw: &[1], time: 0, addr: 0, period: 0 }, &mut second);
+/// stencil.write(TemplateFields { ip: 0x40_0010, raw: &[1, 0, 0, 0], time: 0, addr: 0, period: 0 }, &mut second);
 /// assert_eq!(Some(&second), sample(0x40_0010, 7).build(&attr, endian).as_ref());
-/// assert_eq!(stencil.read(&second).map(|fields| fields.ip), Some(0x40_0010));
-/// let other = sample(0x40_0010, 8).build(&attr, endian).expect("it is small");
-/// assert_eq!(stencil.read(&other), None);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stencil {
     bytes: Vec<u8>,
-    /// For each word, the bits that are the same.
-    same: Vec<u64>,
     ip: Option<usize>,
     time: Option<usize>,
     addr: Option<usize>,
@@ -76,11 +72,9 @@ impl Stencil {
         if !is_whole || layout.sample_type & LISTS != 0 {
             return None;
         }
-        let mut same = vec![u64::MAX; sample.len() / WORD];
         let fields = &layout.sample;
         let [ip, time, addr, period] =
             [fields.ip, fields.time, fields.addr, fields.period].map(|at| at.map(usize::from));
-        [ip, time, addr, period].iter().flatten().for_each(|at| same[at / WORD] = 0);
         let mut raw = None;
         if layout.sample_type & st::RAW != 0 {
             let start = fixed + size_of::<u32>();
@@ -88,45 +82,29 @@ impl Stencil {
             if !end.is_multiple_of(WORD) || end > sample.len() {
                 return None;
             }
-            same[fixed / WORD..end / WORD].fill(0);
-            // The size precedes the data.
-            let mut size = [0; WORD];
-            size[..start - fixed].fill(u8::MAX);
-            same[fixed / WORD] = u64::from_ne_bytes(size);
             raw = Some(start..end);
         }
-        Some(Stencil { bytes: sample.to_vec(), same, ip, time, addr, period, raw, endian })
+        Some(Stencil { bytes: sample.to_vec(), ip, time, addr, period, raw, endian })
     }
 
-    /// The parts in which a sample differs from the template. `None` if it differs in others.
+    /// The sample that stands for the others.
+    ///
+    /// # Errors
+    ///
+    /// It is no record.
+    pub fn record(&self) -> Result<Record<'_>> {
+        Record::new(&self.bytes, &[], Origin::Synthetic, self.endian)
+    }
+
+    /// Its byte order.
     #[inline]
-    pub fn read<'a>(&self, sample: &'a [u8]) -> Option<TemplateFields<'a>> {
-        if sample.len() != self.bytes.len() {
-            return None;
-        }
-        let (own, other) = (self.bytes.as_chunks().0, sample.as_chunks().0);
-        let mut differs = 0;
-        for (at, same) in self.same.iter().enumerate() {
-            differs |= (u64::from_ne_bytes(own[at]) ^ u64::from_ne_bytes(other[at])) & same;
-        }
-        if differs != 0 {
-            return None;
-        }
-        let mut fields = TemplateFields::default();
-        if let Some(raw) = &self.raw {
-            fields.raw = sample.get(raw.clone())?;
-        }
-        let word = |at: Option<usize>| at.map_or(Some(0), |at| self.endian.u64(sample, at));
-        fields.ip = word(self.ip)?;
-        fields.time = word(self.time)?;
-        fields.addr = word(self.addr)?;
-        fields.period = word(self.period)?;
-        Some(fields)
+    pub fn endian(&self) -> Endian {
+        self.endian
     }
 
     /// Appends a sample with these parts. Raw data of another size is cut, or the end of it stays as it was.
     #[inline]
-    pub fn write(&self, sample: TemplateFields<'_, u32>, out: &mut Vec<u8>) {
+    pub fn write(&self, sample: TemplateFields<'_>, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);
         let bytes = &mut out[begin..];
@@ -136,9 +114,8 @@ impl Stencil {
         set(self.addr, sample.addr);
         set(self.period, sample.period);
         if let Some(raw) = self.raw.clone().and_then(|raw| bytes.get_mut(raw)) {
-            for (to, number) in raw.as_chunks_mut().0.iter_mut().zip(sample.raw) {
-                *to = self.endian.bytes_u32(*number);
-            }
+            let size = raw.len().min(sample.raw.len());
+            raw[..size].copy_from_slice(&sample.raw[..size]);
         }
     }
 }
@@ -147,10 +124,10 @@ impl Stencil {
 mod tests {
     use super::super::NewSample;
     use super::*;
-    use crate::{Attr, Origin, Record};
+    use crate::Attr;
 
     #[test]
-    fn a_stencil_reads_and_writes_complete_samples() {
+    fn a_stencil_writes_complete_samples() {
         for endian in [Endian::Little, Endian::Big] {
             let sample_type = st::IDENTIFIER | st::IP | st::TID | st::TIME | st::ADDR | st::CPU | st::PERIOD;
             let attr = Attr { sample_type: sample_type | st::RAW | st::WEIGHT, ..Attr::default() };
@@ -159,35 +136,20 @@ mod tests {
             let new = NewSample { ip: 1, tid: 2, time: 3, addr: 4, id: 5, period: 6, ..NewSample::default() };
             let new = NewSample { cpumode: 2, cpu: 7, weight: 8, raw: &raw, ..new };
             let stencil = Stencil::of(&new.build(&attr, endian).unwrap(), &layout, endian).unwrap();
+            let record = stencil.record().unwrap();
+            let mut sample = Sample::parse(&record, &layout).unwrap();
             let raw = [9, 10, 11];
             let other = NewSample { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw, ..new };
-            let mut written = vec![1];
-            stencil.write(
-                TemplateFields { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw },
-                &mut written,
-            );
-            let other = other.build(&attr, endian).unwrap();
-            assert_eq!(written[1..], other);
             let raw = raw.map(|word| endian.bytes_u32(word)).concat();
             let fields = TemplateFields { ip: 12, time: 13, addr: u64::MAX, period: 0, raw: &raw };
-            assert_eq!(stencil.read(&other), Some(fields));
-            let record = Record::new(&other, &[], Origin::Synthetic, endian).unwrap();
-            let mut sample = Sample::parse(&record, &layout).unwrap();
-            assert_eq!(sample.raw, Some(&raw[..]));
+            let mut written = vec![1];
+            stencil.write(fields, &mut written);
+            assert_eq!(written[1..], other.build(&attr, endian).unwrap());
             TemplateFields { ip: 14, raw: &[15], ..fields }.set_in(&mut sample);
             assert_eq!((sample.ip, sample.time, sample.raw), (Some(14), Some(13), Some(&[15][..])));
             let mut without = Sample { ip: None, raw: None, ..sample };
             fields.set_in(&mut without);
             assert_eq!((without.ip, without.time, without.raw), (None, Some(13), None));
-            for at in 0..other.len() {
-                let mut changed = other.clone();
-                changed[at] ^= 1;
-                let (word, raw_at) = (at / 8 * 8, usize::from(layout.sample.size));
-                let fields = [layout.sample.ip, layout.sample.time, layout.sample.addr, layout.sample.period];
-                let varies = fields.contains(&Some(word as u16)) || (raw_at + 4..raw_at + 16).contains(&at);
-                assert_eq!(stencil.read(&changed).is_some(), varies, "byte {at}");
-            }
-            assert_eq!(stencil.read(&other[..other.len() - 8]), None);
         }
     }
 

@@ -1,0 +1,381 @@
+//! Keeps the samples of a decoded trace as rows: those that follow each other differ in few parts as a rule, so that the
+//! others are kept once, and no record is written of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use perfx_format::sample::{Sample, Stencil, TemplateFields};
+use perfx_format::{Endian, Layout, Layouts, Origin, Record, Result};
+use perfx_resolve::Facts;
+
+use crate::sample::SampleView;
+
+/// Samples of a trace, and records that are in their order, each with the key by which it is sorted.
+#[derive(Clone, Default, Debug)]
+pub struct Rows {
+    rows: Vec<Row>,
+    stencils: Vec<Arc<Stencil>>,
+    /// The raw data of samples, and records.
+    heap: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    key: u64,
+    ip: u64,
+    time: u64,
+    addr: u64,
+    period: u64,
+    /// Where its raw data or its record begins.
+    start: u32,
+    /// The number of its stencil, or [`RECORD`].
+    stencil: u32,
+}
+
+const RECORD: u32 = u32::MAX;
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Sampled<'r> {
+    /// A sample like others: the number of their stencil, and what is its own.
+    Alike(usize, TemplateFields<'r>),
+    /// A record.
+    Record(&'r [u8]),
+}
+
+/// Samples that differ in few parts.
+#[derive(Debug)]
+pub struct Alike<'r> {
+    /// One of them.
+    pub record: Record<'r>,
+    /// The layout of its fields.
+    pub layout: &'r Layout,
+    /// The number of its event.
+    pub event: usize,
+    /// Its parts; `None` if it is shorter than these.
+    pub parts: Option<Sample<'r>>,
+}
+
+impl<'r> Alike<'r> {
+    /// `None` if it is a record of no event of the recording.
+    pub fn of(record: Record<'r>, layouts: &'r Layouts, facts: &Facts) -> Option<Alike<'r>> {
+        let layout = layouts.layout_of(&record)?;
+        let event = SampleView { record: &record, layout, layouts }.event_in(facts)?;
+        Some(Alike { parts: Sample::parse_known(&record, layout).ok(), record, layout, event })
+    }
+}
+
+impl Rows {
+    /// The memory that they take, bytes.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.heap.len() + size_of::<Row>() * self.rows.len()
+    }
+
+    /// The memory that some of them take, bytes.
+    pub fn size_of(&self, some: Range<usize>) -> usize {
+        self.start(some.end) - self.start(some.start) + size_of::<Row>() * some.len()
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// What samples have in common, by the number in [`Sampled::Alike`].
+    pub fn alike<'r>(&'r self, layouts: &'r Layouts, facts: &Facts) -> Vec<Option<Alike<'r>>> {
+        let alike = |stencil: &'r Arc<Stencil>| Alike::of(stencil.record().ok()?, layouts, facts);
+        self.stencils.iter().map(alike).collect()
+    }
+
+    /// The key of a row.
+    #[inline]
+    pub fn key(&self, number: usize) -> Option<u64> {
+        Some(self.rows.get(number)?.key)
+    }
+
+    /// What a row stands for.
+    #[inline]
+    pub fn get(&self, number: usize) -> Option<Sampled<'_>> {
+        let Row { ip, time, addr, period, start, stencil, .. } = *self.rows.get(number)?;
+        let raw = &self.heap[start as usize..self.start(number + 1)];
+        Some(match stencil {
+            RECORD => Sampled::Record(raw),
+            stencil => Sampled::Alike(stencil as usize, TemplateFields { ip, time, addr, period, raw }),
+        })
+    }
+
+    /// The bytes of a row that is a record.
+    pub fn record_mut(&mut self, number: usize) -> Option<&mut [u8]> {
+        let Row { start, stencil, .. } = *self.rows.get(number)?;
+        let end = self.start(number + 1);
+        (stencil == RECORD).then(|| &mut self.heap[start as usize..end])
+    }
+
+    /// A record with these bytes, which are those of a row. If no record has a time, its key is its place.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no record.
+    pub fn record<'r>(&self, number: usize, bytes: &'r [u8], endian: Endian) -> Result<Record<'r>> {
+        let offset = self.key(number).unwrap_or(0);
+        Record::new(bytes, &[], Origin::Input { stream: 0, offset }, endian)
+    }
+
+    /// Appends a row as a record.
+    #[inline]
+    pub fn write(&self, number: usize, out: &mut Vec<u8>) {
+        match self.get(number) {
+            Some(Sampled::Alike(stencil, fields)) => self.stencils[stencil].write(fields, out),
+            Some(Sampled::Record(bytes)) => out.extend_from_slice(bytes),
+            None => {}
+        }
+    }
+
+    /// Adds a record, which `write` appends to others. Nothing is added if it appends nothing.
+    #[inline(always)]
+    pub fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.heap.len() as u32;
+        write(&mut self.heap);
+        if self.heap.len() > start as usize {
+            self.rows.push(Row { key, ip: 0, time: 0, addr: 0, period: 0, start, stencil: RECORD });
+        }
+    }
+
+    /// Adds a sample like others.
+    #[inline(always)]
+    pub fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
+        let TemplateFields { ip, time, addr, period, raw } = fields;
+        let (start, stencil_number) = (self.heap.len() as u32, self.stencil(stencil));
+        for number in raw {
+            self.heap.extend_from_slice(&stencil.endian().bytes_u32(*number));
+        }
+        self.rows.push(Row { key, ip, time, addr, period, start, stencil: stencil_number });
+    }
+
+    /// The number of a stencil. Events take turns, so that it is one of the last few.
+    #[inline]
+    fn stencil(&mut self, stencil: &Arc<Stencil>) -> u32 {
+        const TURNS: usize = 4;
+        let last = self.stencils.len().saturating_sub(TURNS);
+        let known = self.stencils[last..].iter().rposition(|known| Arc::ptr_eq(known, stencil));
+        let number = known.map_or(self.stencils.len(), |number| last + number);
+        if known.is_none() {
+            self.stencils.push(stencil.clone());
+        }
+        number as u32
+    }
+
+    /// An empty one with room for as many rows.
+    #[must_use]
+    pub fn empty(&self) -> Rows {
+        let (rows, heap) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.heap.len()));
+        Rows { rows, stencils: Vec::new(), heap }
+    }
+
+    /// Takes some of them out. Those after them remain; those before them are dropped.
+    fn take_some(&mut self, some: Range<usize>) -> Rows {
+        let mut after = Rows::default();
+        after.extend(self, some.end..self.count());
+        let mut taken = std::mem::replace(self, after);
+        taken.heap.truncate(taken.start(some.end));
+        taken.rows.truncate(some.end);
+        taken.rows.drain(..some.start);
+        taken
+    }
+
+    #[inline]
+    fn start(&self, number: usize) -> usize {
+        self.rows.get(number).map_or(self.heap.len(), |row| row.start as usize)
+    }
+
+    /// The same in the order of their keys. Those of one key keep their order.
+    #[must_use]
+    pub fn sorted(self) -> Rows {
+        if self.rows.is_sorted_by_key(|row| row.key) {
+            return self;
+        }
+        let (mut order, mut sorted) = (Vec::from_iter(0..self.count()), self.empty());
+        order.sort_by_key(|number| self.key(*number));
+        order.into_iter().for_each(|number| sorted.extend(&self, number..number + 1));
+        sorted
+    }
+
+    /// Adds some of the rows of another one.
+    pub fn extend(&mut self, other: &Rows, some: Range<usize>) {
+        let (start, moved) = (other.start(some.start), self.heap.len());
+        self.heap.extend_from_slice(&other.heap[start..other.start(some.end)]);
+        self.rows.reserve(some.len());
+        let mut last = (RECORD, RECORD);
+        for row in &other.rows[some] {
+            if row.stencil != last.0 {
+                let stencil = other.stencils.get(row.stencil as usize);
+                last = (row.stencil, stencil.map_or(RECORD, |stencil| self.stencil(stencil)));
+            }
+            let start = (row.start as usize - start + moved) as u32;
+            self.rows.push(Row { start, stencil: last.1, ..*row });
+        }
+    }
+
+    /// How many rows from the one with this number on have keys that come first, one after the other.
+    fn run(&self, from: usize, comes_first: impl Fn(u64) -> bool) -> usize {
+        let rest = self.rows.get(from..).unwrap_or_default();
+        rest.iter().take_while(|row| comes_first(row.key)).count()
+    }
+
+    /// Parts of them, of about this many bytes each.
+    pub fn pieces(&self, size: usize) -> impl Iterator<Item = Range<usize>> {
+        let mut begin = 0;
+        std::iter::from_fn(move || {
+            let at = |number: usize| self.start(number) + size_of::<Row>() * number;
+            let limit = (begin < self.count()).then(|| at(begin).saturating_add(size))?;
+            let mut end = begin + 1;
+            while end < self.count() && at(end) < limit {
+                end += 1;
+            }
+            let piece = begin..end;
+            begin = end;
+            Some(piece)
+        })
+    }
+
+    /// Some of them as records: of each its size, its key and its bytes.
+    pub fn to_bytes(&self, some: Range<usize>) -> Vec<u8> {
+        let (mut bytes, mut record) = (Vec::with_capacity(2 * self.size_of(some.clone())), Vec::new());
+        for number in some {
+            record.clear();
+            self.write(number, &mut record);
+            bytes.extend((record.len() as u32).to_le_bytes());
+            bytes.extend(self.key(number).unwrap_or_default().to_le_bytes());
+            bytes.extend_from_slice(&record);
+        }
+        bytes
+    }
+
+    /// Reads them back from these bytes.
+    pub fn from_bytes(mut bytes: &[u8]) -> Rows {
+        let mut rows = Rows::default();
+        while let Some((size, rest)) = bytes.split_first_chunk()
+            && let Some((key, rest)) = rest.split_first_chunk()
+            && let Some((record, rest)) = rest.split_at_checked(u32::from_le_bytes(*size) as usize)
+        {
+            rows.push(u64::from_le_bytes(*key), |bytes| bytes.extend_from_slice(record));
+            bytes = rest;
+        }
+        rows
+    }
+}
+
+/// Rows, the first of which have been passed on.
+#[derive(Default, Debug)]
+pub struct Rest {
+    rows: Rows,
+    done: usize,
+}
+
+impl From<Rows> for Rest {
+    fn from(rows: Rows) -> Rest {
+        Rest { rows, done: 0 }
+    }
+}
+
+impl Rest {
+    /// All rows that are in memory.
+    pub fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// The key of the next row.
+    pub fn key(&self) -> Option<u64> {
+        self.rows.key(self.done)
+    }
+
+    /// The next rows, up to one whose key does not come first.
+    pub fn run(&self, comes_first: impl Fn(u64) -> bool) -> Range<usize> {
+        self.done..self.done + self.rows.run(self.done, comes_first)
+    }
+
+    /// Leaves the next rows out.
+    pub fn drop_some(&mut self, run: Range<usize>) {
+        self.done = run.end;
+    }
+
+    /// Passes the next rows on. If they are most of them, they are not copied.
+    pub fn pass(&mut self, run: Range<usize>, out: &mut Rows) {
+        if out.count() == 0 && 2 * run.len() >= self.rows.count() {
+            (*out, self.done) = (self.rows.take_some(run), 0);
+        } else {
+            out.extend(&self.rows, run.clone());
+            self.done = run.end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::sample::NewSample;
+    use perfx_format::{Attr, Layout, sample_type as st};
+
+    use super::*;
+
+    fn keys(rows: &Rows) -> Vec<u64> {
+        (0..).map_while(|at| rows.key(at)).collect()
+    }
+
+    fn written(rows: &Rows, number: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        rows.write(number, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn some_are_taken_and_those_after_them_remain() {
+        let mut rows = Rows::default();
+        (0..6_u8).for_each(|number| rows.push(number.into(), |bytes| bytes.resize(bytes.len() + 8, number)));
+        rows.push(9, |_| {});
+        assert_eq!((rows.count(), rows.size_of(1..3)), (6, 2 * (8 + size_of::<Row>())));
+        let taken = rows.take_some(1..3);
+        assert_eq!((keys(&taken), keys(&rows)), (vec![1, 2], vec![3, 4, 5]));
+        assert_eq!((written(&taken, 1), written(&rows, 0)), (vec![2; 8], vec![3; 8]));
+        rows.extend(&taken, 0..1);
+        assert_eq!((keys(&rows), written(&rows, 3)), (vec![3, 4, 5, 1], vec![1; 8]));
+        let sorted = rows.clone().sorted();
+        assert_eq!((keys(&sorted), written(&sorted, 0)), (vec![1, 3, 4, 5], vec![1; 8]));
+        assert_eq!((rows.empty().count(), rows.empty().size()), (0, 0));
+        assert_eq!(rows.pieces(2 * (8 + size_of::<Row>())).collect::<Vec<_>>(), [0..2, 2..4]);
+        assert_eq!(rows.pieces(0).count(), 4);
+        assert_eq!(keys(&Rows::from_bytes(&rows.to_bytes(1..4))), [4, 5, 1]);
+    }
+
+    #[test]
+    fn rows_are_the_records_that_they_stand_for_wherever_they_are_moved() {
+        let mut attr = Attr::default();
+        attr.sample_type = st::IP | st::TID | st::ADDR | st::RAW;
+        let (layout, endian) = (Layout::new(&attr), Endian::Big);
+        let sample = |tid, ip, raw| {
+            let sample = NewSample { ip, tid, addr: 7, raw, ..NewSample::default() };
+            sample.build(&attr, endian).unwrap()
+        };
+        let [one, other] = [1, 2].map(|tid| Stencil::of(&sample(tid, 0, &[0]), &layout, endian).unwrap());
+        let (one, other) = (Arc::new(one), Arc::new(other));
+        let mut rows = Rows::default();
+        let mut push = |stencil, ip, raw: &[u32]| {
+            rows.push_alike(ip, stencil, TemplateFields { ip, addr: 7, raw, ..TemplateFields::default() });
+        };
+        push(&one, 3, &[4]);
+        push(&other, 5, &[6]);
+        push(&one, 8, &[9]);
+        rows.push(10, |bytes| bytes.extend([1; 8]));
+        let expected = [sample(1, 3, &[4]), sample(2, 5, &[6]), sample(1, 8, &[9]), vec![1; 8]];
+        assert_eq!([0, 1, 2, 3].map(|number| written(&rows, number)), expected);
+        assert_eq!(rows.stencils.len(), 2);
+        let mut moved = Rows::default();
+        moved.push_alike(0, &other, TemplateFields { raw: &[0], ..TemplateFields::default() });
+        moved.extend(&rows, 1..4);
+        let read = Rows::from_bytes(&moved.to_bytes(1..4));
+        assert_eq!([0, 1, 2].map(|number| written(&read, number)), expected[1..]);
+        assert_eq!(rows.record_mut(0), None);
+        assert_eq!(rows.record_mut(3), Some(&mut [1; 8][..]));
+    }
+}
