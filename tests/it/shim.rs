@@ -266,3 +266,12 @@ fn what_pipe_data_says_about_itself_follows_the_header() {
     assert!(said.starts_with("# hostname : perfx-host\n# os release : "), "{said}");
     assert!(said.contains("# cacheline size: 64\n            burn   32573  5894.080999:"), "{said}");
 }
+
+#[test]
+fn the_line_of_a_new_thread_has_the_name_of_its_parent() {
+    let input = input("recorded/several.p73.data");
+    let ran =
+        Shim::new().alone(&format!("script --symfs nowhere --show-task-events -F comm,tid,time -i {input}"));
+    let wanted = "            crew   14221  6231.800062: PERF_RECORD_FORK(14221:14223):(14221:14221)\n";
+    assert!(ran.text().contains(wanted), "{}", ran.text());
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
 use perfx_format::sample::{Branch, Branches, CallStack, FlowFlags, Sample};
-use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, named_pid, named_task};
+use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, RecordType, Task, named_pid, named_task};
 use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
 use perfx_look::render::{push_number, readable};
@@ -268,7 +268,10 @@ impl<'v> SampleWriter<'v> {
             let mut parts = Sample::default();
             (parts.pid_tid, parts.time, parts.cpu, parts.id) = (sample.task(), time, cpu, sample.id());
             let event = sample.event_in(self.facts).unwrap_or(0);
-            let Some((_, named)) = named_task(record).or(parts.pid_tid) else { return };
+            // A new thread has the name of its parent, but from the time in the record on, which is later.
+            let parent = Task::of(record).filter(|_| record.kind() == RecordType::FORK).map(|task| task.ptid);
+            let own = || named_task(record).or(parts.pid_tid).map(|(_, tid)| tid);
+            let Some(named) = parent.or_else(own) else { return };
             // A name counts from its record on.
             let at = At { sample, pid: sample.pid(), key: sample.key().next() };
             let shown = Shown { sample, key: at.key, parts: &parts, event, period: 0, user: &[] };
