@@ -565,7 +565,7 @@ impl Scrub for Move {
         }
         if *cut > 0 {
             let samples = counted(*cut, "sample", "samples");
-            report.say(Level::Loss, format!("registers, stacks and the like cut out of {samples}"));
+            report.say(Level::Loss, format!("registers, stacks and similar data cut out of {samples}"));
         }
         if self.plan.cuts_callers {
             report.say(Level::Warning, CALLERS_LOST);

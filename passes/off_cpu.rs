@@ -153,7 +153,7 @@ impl Unsampled {
         if self.added > 0 {
             let switches = counted(self.added, "switch has", "switches have");
             let what = format!(
-                "{switches} no sample, because the event was sampled (perf record -F): the times are added to the next \
+                "{switches} no sample, because only some switches were sampled (perf record -F): the times are added to the next \
                  sample of the same task"
             );
             report.say(Level::Info, what);
@@ -169,8 +169,10 @@ impl Unsampled {
         }
         if self.forgotten > 0 {
             let switches = counted(self.forgotten, "switch was", "switches were");
-            let what =
-                format!("{switches} not measured, because more than {} tasks have one", Unsampled::TASKS_MAX);
+            let what = format!(
+                "{switches} not measured, because more than {} tasks have unsampled switches",
+                Unsampled::TASKS_MAX
+            );
             report.say(Level::Loss, what);
         }
     }

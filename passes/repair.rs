@@ -237,7 +237,9 @@ impl Repair {
         let why = |(&feature, section): (&Feature, &perfx_format::Bytes)| match features::repair(
             feature, section, session.endian, context,
         ) {
-            Repaired::Unreadable(why) => Some(format!("feature {feature} stops some perf: {why}")),
+            Repaired::Unreadable(why) => {
+                Some(format!("some versions of perf stop at feature {feature}: {why}"))
+            }
             Repaired::Sound | Repaired::Rewritten(_) => None,
         };
         for why in session.features().iter().filter_map(why).collect::<Vec<_>>() {

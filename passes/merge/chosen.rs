@@ -77,7 +77,7 @@ impl MergedKinds {
         if asked && Kinds::SAMPLES.contains(kind) && self.mute.contains(&true) {
             (Level::Loss, "because the host's recording lacks the formats of their tracepoints")
         } else if asked && (self.bpf || kind != RecordType::KSYMBOL) {
-            (Level::Loss, "because they are of guests of the guest")
+            (Level::Loss, "because they belong to nested guests")
         } else if Kinds::SAMPLES.contains(kind) {
             (Level::Info, "perfx merge --samples keeps them")
         } else if MORE.contains(kind) || kind == RecordType::KSYMBOL {

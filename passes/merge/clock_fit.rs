@@ -69,7 +69,7 @@ impl fmt::Display for Unfit {
             ),
             Unfit::TooFew(events) => {
                 let events = counted(*events as u64, "record", "records");
-                write!(f, "{events} of it with a time and a VCPU are too few (record the guest with -a, for longer)")
+                write!(f, "{events} with a time and a VCPU are too few (record the guest with -a, for longer)")
             }
             Unfit::NoGaps => f.write_str(
                 "its VCPUs ran, or idled, nearly all the time the host was recorded, so any offset fits (record a \

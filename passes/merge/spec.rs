@@ -52,7 +52,7 @@ pub struct GuestSpec {
 
 impl GuestSpec {
     /// The syntax, for error messages.
-    pub const FORM: &str = "PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or as perf takes it PATH,PID[,OFFSET[,SCALE]]";
+    pub const FORM: &str = "PATH[,pid=N][,offset=N][,scale=F][,vcpu=V:TID]…[,root=DIR], or in perf's syntax PATH,PID[,OFFSET[,SCALE]]";
 
     /// Parses the argument. A `\` escapes the next character, such as a comma in a path.
     ///

@@ -183,7 +183,7 @@ impl Written {
                     };
                     ensure!(
                         raw != Some(None),
-                        "AUX data is of CPU {on}, but its trace unit is not in AUXTRACE_INFO"
+                        "AUX data comes from CPU {on}, but its trace unit is not in AUXTRACE_INFO"
                     );
                     add(time, range, raw.flatten());
                 }

@@ -22,7 +22,7 @@ pub fn say_used(code: &Code, report: &mut Report) {
     if ignored > 0 {
         let changes = counted(ignored, "change", "changes");
         let what = format!(
-            "{changes} of the kernel's code (TEXT_POKE) are too many, or too long: what was decoded there may be wrong"
+            "{changes} of the kernel's code (TEXT_POKE) are too many, or too long: code decoded there may be wrong"
         );
         report.say(Level::Warning, what);
     }
@@ -62,8 +62,8 @@ pub fn say_missing(recorded: &Recorded, report: &mut Report) {
 /// Reports CoreSight traces whose id belongs to no trace unit.
 pub fn say_unknown_units(traces: u64, report: &mut Report) {
     if traces > 0 {
-        let traces = counted(traces, "trace", "traces");
-        report.say(Level::Loss, format!("{traces} have an id in frames that no record ties to a CPU"));
+        let traces = counted(traces, "trace has", "traces have");
+        report.say(Level::Loss, format!("{traces} an id in frames that no record assigns to a CPU"));
     }
 }
 

@@ -23,7 +23,7 @@ pub fn read_list(file: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(file)?.take(LIST_MAX + 1).read_to_end(&mut text)?;
     match text.len() as u64 > LIST_MAX {
-        true => Err(io::Error::other("it has more than 64 MiB, too many for a list")),
+        true => Err(io::Error::other("it is larger than 64 MiB, too large for a list")),
         false => Ok(text),
     }
 }

@@ -441,7 +441,7 @@ impl ReaderEntry {
         for ObstacleEntry { what, count: number } in obstacles {
             text += &format!("  {}: {}\n", printable(what), count(*number));
         }
-        text + &format!("    perfx normalize --for {reader} takes this away\n")
+        text + &format!("    perfx normalize --for {reader} removes this\n")
     }
 }
 

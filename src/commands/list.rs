@@ -57,7 +57,7 @@ pub(crate) struct List {
     read: ReadArgs,
 }
 
-/// What is listed.
+/// The kind of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum What {
     /// Functions, with their shares of the samples

@@ -155,7 +155,7 @@ impl Pack {
         let sources = self.inputs.sources()?;
         let Some(dir) = self.dir.as_ref().filter(|_| !self.dry_run) else {
             let is_one = sources.len() == 1 || self.dry_run;
-            ensure!(is_one, Usage("a pack has one recording: --dir DIR makes one of each".to_owned()));
+            ensure!(is_one, Usage("a pack holds one recording: --dir DIR makes a pack of each".to_owned()));
             return each_input(&sources, "have no pack", |source| self.pack(source, &ids, &self.output));
         };
         let names = Source::names(&sources);

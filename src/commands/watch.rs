@@ -102,7 +102,7 @@ impl Watch {
             passing.join().map_err(|_| anyhow::anyhow!("the thread that passes data on has died"))?;
         drop(display);
         passed?;
-        counted.context("passed on unchanged, but it could not be watched")?;
+        counted.context("the data was passed on unchanged, but could not be counted")?;
         let mut report = Report::default();
         totals(&seen.now(), &mut report);
         Ok(report)
@@ -138,7 +138,7 @@ impl Watch {
 fn totals(figures: &Figures, report: &mut Report) {
     let Figures { bytes, count, names } = figures;
     let samples = counted(count.total(), "sample", "samples");
-    report.say(Level::Info, format!("saw {} with {samples}", size(*bytes)));
+    report.say(Level::Info, format!("read {} with {samples}", size(*bytes)));
     for (name, &samples) in names.iter().zip(&count.samples).filter(|(_, samples)| **samples > 0) {
         report.say(Level::Info, format!("{name}: {}", counted(samples, "sample", "samples")));
     }

@@ -113,14 +113,14 @@ pub static CODES: &[Code] = codes! {
     "sections-overlap" Fault Varies Varies COPY, "Two sections share bytes";
     "in-place-interrupted" Fault Skips Skips REPAIR_IN_PLACE, "A change in place was interrupted: perf misses some features until it is finished";
     "trailing-bytes" Note Reads Reads None, "Bytes follow the last section";
-    "hole" Note Reads Reads COPY, "Bytes outside all sections that are not all zero; a copy leaves them out";
+    "hole" Note Reads Reads COPY, "Nonzero bytes outside all sections; a copy leaves them out";
     "version-1" Fault Refuses Refuses COPY, "Only perfx can detect the byte order of this version 1 file";
 
     "attrs-outside" Fault Refuses Refuses None, "The attrs section reaches past the end of the file";
     "attrs-size" Fault Varies Refuses COPY, "The size of the attrs section is not a multiple of the attrs' size";
     "attrs-many" Fault Refuses Refuses None, "More events than perf allows";
     "attr-size" Fault Varies Varies COPY, "The size of an attr is wrong, or does not fit its record or section";
-    "attr-newer" Note Refuses Reads NORMALIZE, "An attr is larger than older perfs know: they refuse a file, but read pipe data";
+    "attr-newer" Note Refuses Reads NORMALIZE, "An attr is larger than older versions of perf know: they refuse a file, but read pipe data";
     "attr-unknown" Note Refuses Refuses TO_PIPE, "An attr is larger than any perf knows: they refuse a file, but read pipe data";
     "attr-bits" Fault Reads Reads None, "Unknown bits in an attr; perf then loses the names of the events";
     "read-without-id" Fault Refuses Refuses None, "Samples have counters without their ids";
@@ -146,7 +146,7 @@ pub static CODES: &[Code] = codes! {
     "build-id-type" Fault Reads Varies None, "An entry of BUILD_ID has an unknown type";
     "build-id-entry" Note Varies Varies REINDEX, "An entry of BUILD_ID that some perf refuses: its id is too long, \
      or its name is unterminated or too long; or bytes follow the entries";
-    "build-id-without-pid" Note Reads Reads None, "BUILD_ID made by perf before 2.6.34";
+    "build-id-without-pid" Note Reads Reads None, "BUILD_ID written by perf before 2.6.34";
     "tracing-magic" Fault Varies Refuses None, "TRACING_DATA has a wrong magic";
     "event-desc" Fault Reads Reads None, "EVENT_DESC does not agree with the attrs and their ids";
     "group-range" Fault Reads Refuses None, "A group of GROUP_DESC reaches past the last event";
@@ -162,7 +162,7 @@ pub static CODES: &[Code] = codes! {
     "record-cut" Fault Varies Varies RECOVER, "A record reaches past the end of its data";
     "torn" Fault Varies Varies RECOVER, "A pipe or a compressed stream ends inside a record";
     "kind-unknown" Fault Aborts Varies None, "Unknown kind of record";
-    "kind-newer" Note Aborts Reads None, "A kind of record that older perfs do not know (perfx decompress opens \
+    "kind-newer" Note Aborts Reads None, "A kind of record that older versions of perf do not know (perfx decompress opens \
      COMPRESSED2, perfx filter --exclude-kind leaves out others)";
     "header-record" Fault Varies Varies None, "HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_FEATURE or HEADER_TRACING_DATA among the records of a file";
     "payload-inside" Fault Aborts Aborts COPY, "HEADER_TRACING_DATA of pipe data holds its payload inside, as simpleperf writes it";
@@ -174,7 +174,7 @@ pub static CODES: &[Code] = codes! {
     "count-too-large" Fault Varies Varies None, "A record claims more items than it has room for";
     "string-unterminated" Fault Reads Varies REPAIR, "A string without a terminating NUL";
     "rest" Fault Reads Reads None, "Bytes follow the fields of a record";
-    "trailer-missing" Fault Reads Varies None, "A record lacks the sample_id that its event asks for";
+    "trailer-missing" Fault Reads Varies None, "A record lacks the sample_id that its event requires";
     "id-unknown" Fault Varies Varies REPAIR, "An id that no event has";
     "mmap-build-id-bit" Fault Varies Reads REPAIR, "An MMAP2 record claims a build-id, but has device and inode: a \
      kernel bug while another recording asks for build-ids";
@@ -189,8 +189,8 @@ pub static CODES: &[Code] = codes! {
     "stack-size" Fault Aborts Aborts None, "The used part of a user stack is larger than the stack";
     "regs-abi" Fault Reads Reads None, "Registers of an unknown ABI";
     "read-group-empty" Fault Aborts Aborts None, "A sample with the counters of a group that has none";
-    "branch-index-missing" Fault Aborts Aborts None, "A branch stack without the hw_idx that its event asks for";
-    "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group asks for";
+    "branch-index-missing" Fault Aborts Aborts None, "A branch stack without the hw_idx that its event requires";
+    "branch-counters-missing" Fault Reads Aborts None, "A branch stack without the counters that an event of its group requires";
     "raw-short" Fault Crashes Reads None, "A tracepoint without its data";
     "sample-cpu" Fault Reads Reads None, "A sample of a CPU that does not exist";
     "out-of-order" Fault Reads Reads SORT, "A record comes after its round was flushed, so perf shows it too late";

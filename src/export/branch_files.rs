@@ -128,7 +128,7 @@ impl BranchFiles {
                 Key::Id(id) => id,
                 Key::Name(name) => {
                     let name = String::from_utf8_lossy(&name);
-                    let what = format!("{name}: {}, as the recording has no build-id of it", left_out(all));
+                    let what = format!("{name}: {}, as the recording has no build-id for it", left_out(all));
                     report.say(Level::Loss, format!("{what}; perfx inject -b may add it"));
                     continue;
                 }

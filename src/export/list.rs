@@ -137,11 +137,11 @@ pub struct DsoRow {
     pub samples: u64,
     /// The sum of their periods
     pub period: Decimal<u64>,
-    /// What names its functions here; null without samples
+    /// The source of its functions' names; null without samples
     pub names: Option<DsoNames>,
 }
 
-/// What names the functions of a DSO.
+/// The source of the names of a DSO's functions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct DsoNames {

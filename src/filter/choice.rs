@@ -177,7 +177,7 @@ impl SelectArgs {
     }
 }
 
-/// What to cut out.
+/// The options of `filter`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArgs {
     #[command(flatten)]

@@ -123,11 +123,11 @@ impl Test {
                 bail!("`{name}` is {what}: give it in quotation marks, such as {name} == \"{such}\"")
             }
             (Bytes | Located { .. }, Value::Text(_)) if !matches!(self.operator, "==" | "!=") => {
-                bail!("`{name}` is {what}: it is compared by ==, != and ~")
+                bail!("`{name}` is {what}: compare it with ==, != or ~")
             }
             (Bytes | Located { .. }, Value::Text(text)) if !field.is_text => {
                 let is_hex = text.len() % 2 == 0 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-                ensure!(is_hex, "`{name}` is bytes: `{text}` is not their digits in hex, such as \"{such}\"");
+                ensure!(is_hex, "`{name}` is bytes: `{text}` is not hex digits, such as \"{such}\"");
                 Ok(Test { value: Value::Text(text.to_ascii_lowercase()), ..self.clone() })
             }
             (Bytes | Located { .. }, Value::Glob(glob)) if !field.is_text => {
@@ -137,7 +137,7 @@ impl Test {
             }
             (Numbers | Pointer, Value::Text(_) | Value::Glob(_)) => bail!("`{name}` is a number"),
             (Numbers, _) if field.number_size != field.field.size => {
-                bail!("`{name}` is several numbers, which are not compared")
+                bail!("`{name}` holds several numbers, which can't be compared")
             }
             _ => Ok(self.clone()),
         }

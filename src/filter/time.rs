@@ -62,7 +62,7 @@ impl Window {
                 for share in part.split(',') {
                     ensure!(
                         !share.is_empty(),
-                        "`{part}`: there is nothing beside a comma; 30%- is everything from 30% on"
+                        "`{part}`: there is nothing on one side of a comma; 30%- means everything from 30% on"
                     );
                     windows.push(
                         parse_share(share)
@@ -208,7 +208,7 @@ fn parse_point(text: &str) -> Result<Point> {
             format!("`{text}` is not an RFC 3339 time in UTC, such as 2026-01-31T12:00:00.5Z")
         })?;
         let since = time.duration_since(UNIX_EPOCH).context("no recording has times before 1970")?;
-        let ns = u64::try_from(since.as_nanos()).context("it is too far away")?;
+        let ns = u64::try_from(since.as_nanos()).context("it is too far in the future")?;
         return Ok(Point::Wall(ns));
     }
     let point = parse_decimal(text).map(Point::At);

@@ -130,16 +130,16 @@ macro_rules! attr_fields {
 
 attr_fields! {
     0 u32 set_u32 type_ "PMU type: 0 hardware, 1 software, 2 tracepoint, 3 cache, 4 raw, 5 breakpoint, others are dynamic.";
-    4 u32 set_u32 size "Size of the attr in bytes, as its writer said.";
+    4 u32 set_u32 size "Size of the attr in bytes, as its writer set it.";
     8 u64 set_u64 config "The event within its PMU.";
     16 u64 set_u64 sample_period "Period, or frequency in Hz with the `freq` flag.";
-    24 u64 set_u64 sample_type "What a sample holds: see `SampleType`.";
-    32 u64 set_u64 read_format "What a counter read holds.";
+    24 u64 set_u64 sample_type "The parts of a sample: see `SampleType`.";
+    32 u64 set_u64 read_format "The parts of a counter read.";
     48 u32 set_u32 wakeup_events "Events, or bytes with the `watermark` flag, until the reader is woken.";
     52 u32 set_u32 bp_type "Kind of breakpoint.";
     56 u64 set_u64 config1 "Also bp_addr, kprobe_func, uprobe_path.";
     64 u64 set_u64 config2 "Also bp_len, kprobe_addr, probe_offset.";
-    72 u64 set_u64 branch_sample_type "What a branch stack holds.";
+    72 u64 set_u64 branch_sample_type "The parts of a branch stack.";
     80 u64 set_u64 sample_regs_user "Mask of the user registers in a sample.";
     88 u32 set_u32 sample_stack_user "Bytes of user stack in a sample.";
     92 u32 set_u32 clockid "Clock of the times, with the `use_clockid` flag.";

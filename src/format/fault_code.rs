@@ -56,7 +56,7 @@ fault_codes! {
     NrcpusRange "nrcpus-range" "More CPUs online than available, or more than perf considers possible.";
     BitmapSize "bitmap-size" "A node of MEM_TOPOLOGY has a bitmap of the wrong size.";
     BuildIdType "build-id-type" "An entry of BUILD_ID has an unknown type.";
-    BuildIdWithoutPid "build-id-without-pid" "BUILD_ID made by perf before 2.6.34.";
+    BuildIdWithoutPid "build-id-without-pid" "BUILD_ID written by perf before 2.6.34.";
     TracingMagic "tracing-magic" "TRACING_DATA has a wrong magic.";
     RecordSize "record-size" "The size of a record can't be right, so nothing after it can be found.";
     Torn "torn" "A pipe or a compressed stream ends inside a record.";
@@ -69,7 +69,7 @@ fault_codes! {
     CountTooLarge "count-too-large" "A record claims more items than it has room for.";
     StringUnterminated "string-unterminated" "A string without a terminating NUL.";
     Rest "rest" "Bytes follow the fields of a record.";
-    TrailerMissing "trailer-missing" "A record lacks the sample_id that its event asks for.";
+    TrailerMissing "trailer-missing" "A record lacks the sample_id that its event requires.";
     IdUnknown "id-unknown" "An id that no event has.";
     MmapBuildIdBit "mmap-build-id-bit" "An MMAP2 record claims a build-id, but has device and inode: a kernel bug while another recording asks for build-ids.";
     BuildIdSize "build-id-size" "A build-id of 0 or more than 20 bytes.";
@@ -82,8 +82,8 @@ fault_codes! {
     StackSize "stack-size" "The used part of a user stack is larger than the stack.";
     RegsAbi "regs-abi" "Registers of an unknown ABI.";
     ReadGroupEmpty "read-group-empty" "A sample with the counters of a group that has none.";
-    BranchIndexMissing "branch-index-missing" "A branch stack without the hw_idx that its event asks for.";
-    BranchCountersMissing "branch-counters-missing" "A branch stack without the counters that an event of its group asks for.";
+    BranchIndexMissing "branch-index-missing" "A branch stack without the hw_idx that its event requires.";
+    BranchCountersMissing "branch-counters-missing" "A branch stack without the counters that an event of its group requires.";
     RawShort "raw-short" "A tracepoint without its data.";
     Zstd "zstd" "A zstd stream that can't be decompressed further.";
     ZstdContinued "zstd-continued" "A zstd stream that began in another file of perf record -z --switch-output: give all of them to perfx decompress --chain.";

@@ -27,7 +27,7 @@ pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
         Ok(index) => recording.use_index(index),
         Err(why) => {
             let renews =
-                is_replaceable(&place).then(|| format!("; perfx index {} renews it", path.display()));
+                is_replaceable(&place).then(|| format!("; perfx index {} rebuilds it", path.display()));
             let what = format!("{} is not used: {why}{}", place.display(), renews.unwrap_or_default());
             tell(&what);
         }
@@ -51,7 +51,7 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
         metadata.modified().ok().is_some_and(|made_for| last_change(recording) == Some(made_for));
     match index.belongs_to(recording, !is_unchanged) {
         true => Ok(index),
-        false => Err("the recording has changed since, or it is the index of another one".to_owned()),
+        false => Err("the recording has changed since, or this is the index of another recording".to_owned()),
     }
 }
 

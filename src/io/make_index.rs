@@ -52,7 +52,7 @@ pub(crate) fn make_index(
     })?;
     let index = Index::new(&recording, batches)?;
     let is_unchanged = last_change(&recording) == Some(before);
-    ensure!(is_unchanged, "{}: another program has changed it while it was read: try again", path.display());
+    ensure!(is_unchanged, "{}: another program changed it during reading: try again", path.display());
     let bytes = index.to_bytes();
     let new = Unfinished::file(folder(&place)).with_context(|| place.display().to_string())?;
     let mut file = new.get().file();

@@ -61,7 +61,7 @@ impl Unfinished<TempDir> {
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     let what =
-                        "the output is complete, but this rest of the file that it replaced can't be removed";
+                        "the output is complete, but this remnant of the replaced file can't be removed";
                     Err(error).with_context(|| format!("{}: {what}", path.display()))
                 }
                 _ => Ok(()),

@@ -277,7 +277,7 @@ impl Source {
                 bail!("no {PERF_DATA} in this directory: give a file, or make one with `perf record`")
             }
             Source::Path(path) if path.as_os_str().as_bytes().starts_with(b"@") && !path.exists() => {
-                let what = "there is no such file, and this command reads one recording, not a list of them";
+                let what = "no such file; this command reads one recording, not a list";
                 return Err(Usage(format!("{self}: {what}")).into());
             }
             Source::Path(path) => Recording::open(path)?,

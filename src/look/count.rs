@@ -32,8 +32,7 @@ pub struct Count {
     pub bytes: u64,
     /// Bytes of the largest
     pub largest_bytes: u64,
-    /// Those of the records that are too small for the fixed fields of their kind; perf 7.3 does not count
-    /// them
+    /// Records too small for the fixed fields of their kind; perf 7.3 does not count these
     pub too_small: u64,
 }
 

@@ -29,7 +29,7 @@ use crate::render::{self, kind_name};
 #[schemars(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Diff {
-    /// There is no difference
+    /// True if there is no difference
     pub equal: bool,
     /// One recording
     pub a: Side,

@@ -110,7 +110,7 @@ pub struct SampleCount {
 #[schemars(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LostCount {
-    /// All lost records, samples among them: what LOST and LOST_SAMPLES records both report counts once
+    /// All lost records, including samples; a loss in both LOST and LOST_SAMPLES counts once
     pub lost: Decimal<u128>,
     /// From LOST records
     pub lost_records: Decimal<u128>,

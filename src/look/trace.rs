@@ -534,7 +534,7 @@ fn split(format: &str, args: Vec<Expr>, fields: &[NamedField<'_>]) -> Result<Vec
         let style = match letter {
             's' => {
                 if !of.is_text(fields) {
-                    return Err("a text is at an address".to_owned());
+                    return Err("a string is given by its address".to_owned());
                 }
                 parts.push(TextPart::Text { width, of });
                 continue;
@@ -612,7 +612,7 @@ impl<'p> Parser<'p> {
         self.must("\"")?;
         loop {
             let mut letters = self.rest.chars();
-            match letters.next().ok_or("a text does not end")? {
+            match letters.next().ok_or("a string is not terminated")? {
                 '"' => {
                     self.rest = letters.as_str();
                     if !self.takes("\"") {
@@ -620,7 +620,7 @@ impl<'p> Parser<'p> {
                     }
                     continue;
                 }
-                '\\' => match letters.next().ok_or("a text does not end")? {
+                '\\' => match letters.next().ok_or("a string is not terminated")? {
                     'n' => text.push('\n'),
                     't' => text.push('\t'),
                     other => text.push(other),
@@ -674,7 +674,7 @@ impl<'p> Parser<'p> {
 
     fn value(&mut self, depth: u32) -> Result<Expr, String> {
         if depth > DEPTH_MAX {
-            return Err("its expressions are too deep".to_owned());
+            return Err("its expressions are nested too deeply".to_owned());
         }
         self.rest = self.rest.trim_start();
         for sign in *b"-~!+" {
@@ -928,7 +928,7 @@ mod tests {
         let endless = format!("\"{}\"", "x".repeat(1 << 20));
         for (format, why) in [
             (r#""%pS", REC->ptr"#, "`%pS` is not known"),
-            (r#""%s", REC->ptr"#, "a text is at an address"),
+            (r#""%s", REC->ptr"#, "a string is given by its address"),
             (r#""%s", REC->other"#, "it names no field `other`"),
             (r#""%d", vmemmap_base"#, "`vmemmap_base` is not understood"),
             (r#""%d""#, "it has too few values"),

@@ -247,7 +247,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
 
 /// Returns the thread, or an error in cases where `spawn` of std would panic.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
-    spawned.context("can't start a thread; -@ 1 needs fewer")
+    spawned.context("can't start a thread; use fewer with -@ 1")
 }
 
 /// Returns the same items; with several threads, one produces the next item while the current one is used.

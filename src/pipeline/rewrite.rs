@@ -58,8 +58,9 @@ pub(crate) fn write_records(
     let expected = recording.data_size().filter(|_| whole && !reading.open);
     ensure!(
         expected.is_none_or(|expected| done == expected),
-        "{}: only {done} bytes of records were processed, which are not all; please report this",
-        session.name
+        "{}: only {done} of {} bytes of records were processed; please report this",
+        session.name,
+        expected.unwrap_or_default()
     );
     nested.report(session);
     match hidden.found()? {

@@ -44,7 +44,8 @@ pub(crate) fn each<W: Send, R: Send + 'static>(
         Box::new(step(&mut worker, batch))
     };
     let mut done = |result: AnyResult| {
-        let result = result.downcast().ok().context("internal error: a result of another type")?;
+        let result =
+            result.downcast().ok().context("internal error: a step returned a result of the wrong type")?;
         done(*result)
     };
     each_erased(recording, threads.max(1), open, &step, &mut done)

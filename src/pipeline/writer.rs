@@ -203,8 +203,9 @@ impl<'a> Writer<'a> {
         }
         ensure!(
             self.sink.position() == start + plan.len,
-            "the plan of a batch is {} bytes long, not what was written",
-            plan.len
+            "internal error: the plan of a batch has {} bytes, but {} were written",
+            plan.len,
+            self.sink.position() - start
         );
         self.marks.extend(plan.marks.iter().map(|mark| Mark { at: start + mark.at, ..*mark }));
         self.dropped_aux.extend(plan.dropped_aux.iter().filter_map(|origin| Some(origin.stored_at()?.1)));

@@ -66,7 +66,7 @@ pub enum Lack {
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Lack::BuildId => "the recording has no build-id of it",
+            Lack::BuildId => "the recording has no build-id for it",
             Lack::File => "no file with this build-id was found",
         })
     }

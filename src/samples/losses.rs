@@ -66,9 +66,9 @@ impl Losses {
         ];
         say(Level::Loss, self.counters, counters, left_out);
         let short =
-            ["sample is shorter than its parts and is", "samples are shorter than their parts and are"];
+            ["sample is too short for its fields and is", "samples are too short for their fields and are"];
         say(Level::Loss, self.short, short, left_out);
-        let partial = ["sample is shorter than its parts", "samples are shorter than their parts"];
+        let partial = ["sample is too short for its fields", "samples are too short for their fields"];
         say(Level::Loss, self.partial, partial, "and only partly read");
         let cut = [
             "sample has registers of an unknown ABI and is",
@@ -76,13 +76,13 @@ impl Losses {
         ];
         say(Level::Loss, self.cut, cut, "only read up to these");
         let torn = [
-            "call chain is cut off or lacks frames in the recording; only the address",
-            "call chains are cut off or lack frames in the recording; only the addresses",
+            "call chain is cut off, or some of its frames are not in the recording; only the address",
+            "call chains are cut off, or some of their frames are not in the recording; only the addresses",
         ];
         say(Level::Loss, self.torn, torn, if self.torn == 1 { "is used" } else { "are used" });
         let gappy = [
-            "sample has a branch stack without all branches that were taken and is",
-            "samples have branch stacks without all branches that were taken and are",
+            "sample has a branch stack that lacks taken branches and is",
+            "samples have branch stacks that lack taken branches and are",
         ];
         say(Level::Loss, self.gappy, gappy, left_out);
         let incomplete = ["call chain lacks its user part", "call chains lack their user parts"];

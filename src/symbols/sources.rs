@@ -80,7 +80,7 @@ impl KernelFile {
         let (symbols, what) = match self {
             KernelFile::Kallsyms(_) => (
                 self.symbols(None)?,
-                "it names no code of a kernel; unless root reads it, /proc/kallsyms has zeros for addresses",
+                "it has no kernel function with an address; only root sees the addresses in /proc/kallsyms",
             ),
             // Traces are decoded with the code of a file without symbols.
             KernelFile::Vmlinux(path) if has_code(path) => return Ok(()),
@@ -559,7 +559,7 @@ impl Sources {
             _ if let Some(other) = other => other,
             Some(id) => format!("no file with build-id {id} was found"),
             None if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
-            None => "the recording has no build-id of it".to_owned(),
+            None => "the recording has no build-id for it".to_owned(),
         }
     }
 
@@ -741,12 +741,15 @@ impl Sources {
             }
             (Some(given), Some(reference), _) => {
                 let name = String::from_utf8_lossy(&reference.name);
-                format!("{} has no symbol {name}, by which addresses are compared", given.path().display())
+                format!(
+                    "{} lacks the symbol {name}, which relates its addresses to the recorded ones",
+                    given.path().display()
+                )
             }
             (_, None, _) => "the recording does not say where its symbols are".to_owned(),
             (_, _, Some(id)) => format!("nothing with its build-id, {id}, was found"),
             (_, _, None) if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
-            (_, _, None) => "the recording has no build-id of it".to_owned(),
+            (_, _, None) => "the recording has no build-id for it".to_owned(),
         }
     }
 
@@ -824,7 +827,7 @@ fn look(finder: &Finder, object: &Object, id: Option<BuildId>) -> Answer {
 }
 
 /// The reason why a file of this machine is not used.
-const NOT_OF_HERE: &str = "the recording has no build-id of it, and is not provably of this machine";
+const NOT_OF_HERE: &str = "the recording has no build-id for it, and is not provably of this machine";
 
 /// The read limit for the notes of a kernel, which have some hundred bytes.
 const MOST_NOTES: u64 = 1 << 16;

@@ -109,7 +109,7 @@ impl Unresolved {
             Unresolved::LinkedFile => {
                 format!("{chains} may lack the caller of the innermost function, in code of {}", files())
             }
-            Unresolved::TooLong => format!("{chains} cut at the most frames that a call chain may have"),
+            Unresolved::TooLong => format!("{chains} cut at the maximum number of frames"),
             Unresolved::Broken => {
                 format!("{chains} with only the innermost frame: no unwind table fits the stack")
             }

@@ -229,7 +229,7 @@ fn data_that_aslr_can_not_move_is_lost() {
     let out = folder.path().join("out.data");
     for (name, what) in [
         ("crafted/aux-le.data", " AUX, "),
-        ("crafted/aux-samples.data", "registers, stacks and the like cut out of 5 samples"),
+        ("crafted/aux-samples.data", "registers, stacks and similar data cut out of 5 samples"),
         ("recorded/fp.p61.data", "feature BPF_PROG_INFO (25) left out: it may hold addresses"),
     ] {
         let ran = perfx(args!["inject", "--aslr", "-f", Fixture::new(name).path, "-o", out]);

@@ -511,7 +511,7 @@ fn call_stacks_of_branch_records_are_not_branches_that_were_taken() {
         let ran = export(format, &both);
         assert_eq!(ran.text(), export(format, &branches).text());
         assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-        let said = "without all branches that were taken and";
+        let said = "that lack taken branches and";
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
     }
     let dir = temp();

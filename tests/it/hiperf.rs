@@ -70,7 +70,7 @@ fn a_stack_that_the_table_of_hiperf_lacks_is_a_loss() {
         args!["view", "--json", "--foreign", data].to_vec(),
     ] {
         let ran = perfx(line.clone());
-        let lost = "lost: 1 call chain is cut off or lacks frames in the recording";
+        let lost = "lost: 1 call chain is cut off, or some of its frames are not in the recording";
         assert!(ran.code == Some(3) && ran.stderr.contains(lost), "{line:?}: {}", ran.stderr);
     }
 }

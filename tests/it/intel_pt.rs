@@ -1274,8 +1274,7 @@ fn ignored_changes_of_code_are_reported() {
     writer.finish().unwrap();
     let ran = inject("b", "2", &changed, &folder.path().join("out"));
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    let told =
-        "of the kernel's code (TEXT_POKE) are too many, or too long: what was decoded there may be wrong";
+    let told = "of the kernel's code (TEXT_POKE) are too many, or too long: code decoded there may be wrong";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
 }
 

@@ -134,7 +134,7 @@ fn a_foreign_recording_gets_no_file_of_this_machine_into_its_pack() {
     recorded(&data, Some(&foreign), &path, Some(inode));
     let ran = packed(&[]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the recording has no build-id of it"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the recording has no build-id for it"), "{}", ran.stderr);
     assert!(!ran.stderr.contains("/prog/") && !ran.stderr.contains("added the build-ids"), "{}", ran.stderr);
     assert!(packed(&args!["--root", "/"]).stderr.contains("/prog/"));
     for (machine, is_said) in [(&own, false), (&foreign, true)] {

@@ -69,9 +69,9 @@ fn each_of_several_recordings_has_a_pack() {
     perfx(args!["pack", "-q", "--foreign", path("fp.p61"), "-o", alone]);
     assert!(fs::read(packs.join(&made[0])).unwrap() == fs::read(&alone).unwrap());
     for (line, said) in [
-        (&args!["pack", at][..], "a pack has one recording: --dir DIR makes one of each"),
+        (&args!["pack", at][..], "a pack holds one recording: --dir DIR makes a pack of each"),
         (&args!["pack", "@nowhere"], "@nowhere: the list of inputs can't be read"),
-        (&args!["info", "@nowhere"], "@nowhere: there is no such file, and this command reads one recording"),
+        (&args!["info", "@nowhere"], "@nowhere: no such file; this command reads one recording"),
     ] {
         let ran = perfx(line);
         assert!(ran.code == Some(2) && ran.stderr.contains(said), "{:?} {}", ran.code, ran.stderr);

@@ -293,7 +293,7 @@ fn off_cpu_of_sampled_switches_gives_each_task_the_time_of_all_its_switches() {
     perfx(args!["off-cpu", &input, "-o", out("all-away")]).done().unwrap();
     let ran = perfx(args!["off-cpu", out("few"), "-o", out("few-away")]);
     assert!(
-        ran.stderr.contains("no sample, because the event was sampled (perf record -F)"),
+        ran.stderr.contains("no sample, because only some switches were sampled (perf record -F)"),
         "{}",
         ran.stderr
     );

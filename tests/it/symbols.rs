@@ -838,7 +838,7 @@ fn symbols_of_another_kernel_come_from_where_the_user_says() {
         ("known.data", "--root", "installed", named, ""),
         ("unknown.data", "--kallsyms", "kallsyms", named, ""),
         ("unknown.data", "--vmlinux", "vmlinux", named, ""),
-        ("unknown.data", "--root", "live", nothing, "the recording has no build-id of it"),
+        ("unknown.data", "--root", "live", nothing, "the recording has no build-id for it"),
         ("unknown.data", "--root", "installed", named, ""),
         ("other.data", "--vmlinux", "vmlinux", nothing, "the recording says 0808"),
         ("other.data", "--root", "live", nothing, "nothing with its build-id, 0808"),

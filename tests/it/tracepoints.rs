@@ -85,7 +85,7 @@ fn a_wrong_condition_lists_the_fields() {
         ),
         ("prev_com == 1", "did you mean `prev_comm`?"),
         ("prev_comm == 3", "`prev_comm` is a text"),
-        ("prev_comm < x", "`prev_comm` is a text: it is compared by ==, != and ~"),
+        ("prev_comm < x", "`prev_comm` is a text: compare it with ==, != or ~"),
         ("prev_pid == x", "`prev_pid` is a number"),
         ("prev_pid = 1", "expected an operator after `prev_pid`"),
         ("prev_pid == 1 prev_pid", "expected && or ||"),

@@ -63,7 +63,11 @@ fn other_data_than_recordings_passes_unchanged() {
     }
     let ran = perfx_with(Stdin::Pipe(b"hello"), ["watch"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("passed on unchanged, but it could not be watched"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the data was passed on unchanged, but could not be counted"),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// The next program must not wait until a block is full.

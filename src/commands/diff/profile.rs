@@ -62,7 +62,9 @@ impl ProfileArgs {
             ([a, b], []) => [vec![a.clone()], vec![b.clone()]],
             (a, b) if !b.is_empty() => [a.to_vec(), b.to_vec()],
             _ => {
-                bail!(Usage("give two recordings, or several and --vs before those of the other side".into()))
+                bail!(Usage(
+                    "give two recordings, or the runs of one side, --vs, and those of the other".into()
+                ))
             }
         };
         let (a, b) = (InputsArgs::of(a).sources()?, InputsArgs::of(b).sources()?);

@@ -67,7 +67,7 @@ pub(crate) struct Bolt {
     sums: SumArgs,
 }
 
-/// What `autofdo` and `bolt` read, and where they write it.
+/// The inputs and the output of `autofdo` and `bolt`.
 #[derive(Args, Debug)]
 struct SumArgs {
     /// The program; its build-id must be the recorded one
@@ -103,7 +103,7 @@ pub(crate) struct Profgen {
     branches: BranchArgs,
 }
 
-/// What all read, and how.
+/// The options of all kinds of branch files.
 #[derive(Args, Debug)]
 struct BranchArgs {
     #[command(flatten)]

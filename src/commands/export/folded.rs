@@ -73,7 +73,7 @@ enum By {
     Cgroup,
 }
 
-/// What a line counts.
+/// The unit that a line counts.
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Unit {
     /// The sum of the samples' periods, as in perf report: time (ns) of a clock or off the CPU, cycles, events

@@ -93,7 +93,7 @@ impl Key {
             Some((key, value)) => {
                 let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
                 if key.is_empty() || !key.bytes().all(is_name) {
-                    return Err(wrong("a key has lower-case letters, digits and _".into()));
+                    return Err(wrong("a key consists of lower-case letters, digits and _".into()));
                 }
                 let is_column = |table: &&Table| table.columns.iter().any(|column| column.name == key);
                 if key == "recording" || TABLES.iter().any(is_column) {

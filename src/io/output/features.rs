@@ -73,8 +73,7 @@ impl WriteArgs {
                     return Ok(None);
                 }
                 if !path.metadata().is_ok_and(|there| identity(&there) == identity(&now)) {
-                    let what = "another program has replaced it, and only the file that it was is changed: run the \
-                                command again";
+                    let what = "another program has replaced it; only the old file was changed: run the command again";
                     bail!("{}: {what}", path.display());
                 }
                 if changes.is_empty() {

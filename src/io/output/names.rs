@@ -336,7 +336,7 @@ fn finish(
         Err(undoing) => {
             let kept = temporary.finish(TempDir::keep);
             let kept = kept.display();
-            Err(error.context(format!("what was replaced is in {kept} and can't be put back ({undoing})")))
+            Err(error.context(format!("the replaced files are in {kept} and can't be put back ({undoing})")))
         }
     }
 }
@@ -380,7 +380,8 @@ fn swap_in_steps(new: &Path, path: &Path) -> io::Result<()> {
     let swapped = fs::rename(new, path)
         .and_then(|()| fs::rename(&old, new).or_else(|error| fs::rename(path, new).and(Err(error))));
     if let Err(error) = swapped {
-        let what = |_| io::Error::new(error.kind(), format!("{error}; the old one is {} now", old.display()));
+        let what =
+            |_| io::Error::new(error.kind(), format!("{error}; the old file is now {}", old.display()));
         fs::rename(&old, path).map_err(what)?;
         // If both are names of one file, rename(2) leaves both.
         return fs::remove_dir_all(aside).and(Err(error));

@@ -174,7 +174,7 @@ impl Rules<'_> {
             let inside =
                 fs::canonicalize(folder(at)).map(|folder| folder.join(at.file_name().unwrap_or_default()));
             let nested = inside.is_ok_and(|at| input.starts_with(&at) || at.starts_with(&input));
-            ensure!(!nested, "{target} and the input {}: one contains the other", path.display());
+            ensure!(!nested, "one of {target} and the input {} contains the other", path.display());
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ mod tests {
         };
         assert_eq!(check("in", "same"), "same is the input itself");
         assert_eq!(check("dir", "dir/data"), "dir/data is the input itself");
-        assert_eq!(check("dir", "dir/out"), "dir/out and the input dir: one contains the other");
+        assert_eq!(check("dir", "dir/out"), "one of dir/out and the input dir contains the other");
         assert_eq!(check("in", "out"), "");
         assert!(
             message(folder.path(), refuse_inside(&Source::Path(at("dir")), &at("dir"))).contains("inside")

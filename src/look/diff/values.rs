@@ -23,7 +23,7 @@ pub struct Difference {
     pub field: String,
     /// As perfx dump --format ndjson shows it; null: absent
     pub a: Option<Shown>,
-    /// The same of the other recording
+    /// The same for the other recording
     pub b: Option<Shown>,
 }
 
