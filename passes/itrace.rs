@@ -1,6 +1,5 @@
-//! `itrace` decodes AUX data into samples, as `perf inject --itrace` does: that of Arm SPE, whose data needs no
-//! program to decode it, and those of Intel PT and CoreSight, with the code that ran. Data of other tracers is left to
-//! perf.
+//! `itrace` decodes AUX data into samples, as `perf inject --itrace` does: data of Arm SPE, and with the code
+//! that ran, data of Intel PT and CoreSight. It leaves data of other tracers to perf.
 //!
 //! perf 7.3 is the model: its events, ids and names, and its samples.
 
@@ -67,17 +66,17 @@ pub struct Itrace {
 }
 
 impl Itrace {
-    /// The pass with the letters of `perf inject --itrace`, which needs none. Code is searched for in the places of `ids`.
+    /// The pass with the letters of `perf inject --itrace`. Code is searched for in the places of `ids`.
     ///
     /// # Errors
     ///
-    /// perf does not know a letter, or a number is out of range.
+    /// A letter is unknown to perf, or a number is out of range.
     pub fn new(letters: Option<&str>, ids: IdOptions) -> Result<Itrace> {
         let options = letters.map_or_else(|| Ok(ItraceOptions::inject_defaults()), ItraceOptions::parse)?;
         Ok(Itrace { letters: letters.map(str::to_owned), options, ids, apart: None })
     }
 
-    /// The pass with the letters of `perf script --itrace`, which needs none.
+    /// The pass with the letters of `perf script --itrace`.
     ///
     /// # Errors
     ///
@@ -90,22 +89,22 @@ impl Itrace {
         Ok(pass)
     }
 
-    /// Samples have these parts, too.
+    /// Adds these parts to the samples.
     #[must_use]
     pub fn with(mut self, extras: Extras) -> Itrace {
         self.options.extras = extras;
         self
     }
 
-    /// Makes the events of the samples, and leaves the samples to be decoded by a [`DecodedTrace`] of the recording that
-    /// it writes.
+    /// Makes the events of the samples; the samples are decoded by a [`DecodedTrace`] of the written
+    /// recording.
     #[must_use]
     pub fn apart(self, apart: Apart) -> Itrace {
         Itrace { apart: Some(apart), ..self }
     }
 
-    /// Selects the branches that may lead to another function, with flags: calls, returns, jumps that no condition decides,
-    /// and where tracing begins and ends. Code is searched for in the places of `ids`.
+    /// Selects the branches that may lead to another function, with flags: calls, returns, unconditional
+    /// jumps, and where tracing begins and ends. Code is searched for in the places of `ids`.
     #[must_use]
     pub fn calls(ids: IdOptions) -> Itrace {
         let options = ItraceOptions {
@@ -120,7 +119,7 @@ impl Itrace {
     }
 }
 
-/// The first survey: finds the AUX data, and what describes it.
+/// The first survey: finds the AUX data and its description.
 struct Find {
     pass: Itrace,
     stored: StoredBytes,
@@ -188,7 +187,7 @@ impl Survey for Find {
             }));
         }
         if found.spe.spe().is_some() {
-            // Without letters, perf script makes the same of it as perf inject.
+            // Without letters, perf script makes the same samples as perf inject.
             let all = ItraceOptions { extras: options.extras, ..ItraceOptions::inject_defaults() };
             let options = if letters.is_none() { all } else { options };
             return spe::stage(&options, found, stored, session);

@@ -1,4 +1,4 @@
-//! Decodes the samples of a trace without writing them into a recording: they come as rows, among the recorded samples.
+//! Decodes the samples of a trace into rows among the recorded samples, without writing them to a recording.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use perfx_samples::{Rest, Rows};
 
 use crate::combine::{Batches, Made};
 
-/// Where [`Itrace`](super::Itrace) leaves the samples that it does not write.
+/// Receives the samples that [`Itrace`](super::Itrace) does not write.
 #[derive(Clone, Default)]
 pub struct Apart(Arc<Mutex<Option<Box<dyn Left>>>>);
 
@@ -20,7 +20,7 @@ pub(super) trait Left: Send {
     fn samples(&mut self) -> Option<Batches>;
     /// True if they are complete when they are made.
     fn completes(&self) -> bool;
-    /// Completes the samples among these rows, which contain the records between them.
+    /// Completes the samples among these rows, which also contain the records between them.
     fn complete(&mut self, rows: &mut Rows) -> Result<()>;
     /// Reports what was decoded.
     fn say(&mut self, report: &mut Report);
@@ -38,8 +38,8 @@ impl Apart {
     }
 }
 
-/// The samples of a trace among the recorded ones, in the order in which `inject` writes them. They are decoded as they
-/// are needed, since a trace of 200 MB may have 100 GB of them.
+/// The samples of a trace and the recorded ones, in the order in which `inject` writes them. They are decoded
+/// on demand, since a trace of 200 MB may have 100 GB of them.
 pub struct DecodedTrace {
     /// `None` if there is no trace.
     left: Option<Box<dyn Left>>,
@@ -56,7 +56,7 @@ pub struct DecodedTrace {
 const BATCH: usize = 1 << 18;
 
 impl DecodedTrace {
-    /// `recording` was written by a job with a pass that left its samples in `apart`.
+    /// `recording` was written by a job whose pass got this `apart`.
     pub fn new(apart: &Apart, mut recording: Recording) -> DecodedTrace {
         let mut left = apart.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         DecodedTrace {
@@ -78,7 +78,7 @@ impl DecodedTrace {
                 self.recorded = self.recorded(&batch)?.into();
             }
             let (decoded, recorded) = (self.made.as_mut().map_or(Ok(None), Made::peek)?, self.recorded.key());
-            // Of equal times, recorded ones come first.
+            // At equal times, recorded ones are first.
             if let Some(made) = &mut self.made
                 && decoded.is_some_and(|decoded| recorded.is_none_or(|recorded| decoded < recorded))
             {

@@ -1,9 +1,10 @@
-//! Makes samples of the traces of CoreSight, as perf 7.3 does.
+//! Makes samples from traces of CoreSight, as perf 7.3 does.
 //!
-//! The AUX data is decoded piece by piece: each holds the traces of several CPUs, and is what one AUX record wrote. If all
-//! trace units take their timestamps from the virtual counter, samples have the times that perf estimates from these. Else
-//! perf gives them the time of the last AUX record that it has read; here they have that of their own. If the trace has
-//! no timestamps, perf decodes each thread by itself, and samples have no time.
+//! AUX data is decoded piece by piece. A piece is what one AUX record wrote, and holds the traces of several
+//! CPUs. If all trace units take timestamps from the virtual counter, samples have the times that perf
+//! estimates from these. Otherwise perf gives them the time of the last AUX record that it has read; here
+//! they get the time of their own AUX record. Without timestamps, perf decodes each thread by itself, and
+//! samples have no time.
 
 mod events;
 mod sampler;
@@ -25,7 +26,6 @@ use super::producer::{HandOut, made_by};
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
-/// The stage that decodes the recording.
 pub(super) fn stage(
     options: &ItraceOptions,
     ids: &IdOptions,
@@ -42,7 +42,7 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found)).stage())
 }
 
-/// Decodes all, and hands on what is made, in the order of time; what has no time, one buffer after the other.
+/// Decodes all, and hands out samples in time order; those without a time, one buffer after the other.
 fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let Context { tracer, code, endian, events, threads, spill, .. } = context;
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);
@@ -53,7 +53,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let order = PieceOrder { pieces: order(context), conv };
     let split = split(*threads, events.has_many());
     let (_, unknown_units) = tracer.decode(code, split, order, &&replay, |part, made| {
-        // Without timestamps, all samples of a part have one time, and come in the order of the parts.
+        // Without timestamps, all samples of a part have one time, and are in the order of the parts.
         merge.release(if conv.is_some() { part.time } else { u64::MAX })?;
         merge.add(part, made)
     })?;
@@ -61,7 +61,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     Ok(Counts { unknown_units, ..replay.counts() })
 }
 
-/// The order in which pieces are decoded, each with a time before which no sample of it or of those after it is.
+/// The order in which to decode pieces. No sample of a piece or of later pieces is before the piece's time.
 fn order(Context { tracer, events, .. }: &Context) -> Vec<(usize, u64)> {
     let pieces = tracer.pieces.iter().enumerate();
     let mut pieces: Vec<(usize, u64)> = match events.clock {
@@ -81,7 +81,6 @@ fn order(Context { tracer, events, .. }: &Context) -> Vec<(usize, u64)> {
     pieces
 }
 
-/// Makes samples.
 struct Etm {
     context: Arc<Context>,
     counts: Arc<Mutex<Counts>>,

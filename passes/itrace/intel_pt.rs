@@ -1,4 +1,4 @@
-//! Makes samples of the traces of Intel PT, as perf 7.3 does.
+//! Makes samples from traces of Intel PT, as perf 7.3 does.
 
 mod batches;
 mod cycles;
@@ -29,7 +29,6 @@ use super::recorded::{History, RecordedSample};
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
-/// The stage that decodes the recording.
 pub(super) fn stage(
     options: &ItraceOptions,
     ids: &IdOptions,
@@ -60,8 +59,8 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found)).stage())
 }
 
-/// What is kept of the trace to tell what was before recorded samples. In the kernel, they are taken some time after their
-/// event: perf keeps so many more branches.
+/// What to keep of the trace for the history of recorded samples. Samples of the kernel are taken some time
+/// after their event, so perf keeps this many more branches.
 fn history_events(
     options: &ItraceOptions,
     tracer: &IntelPt,
@@ -81,17 +80,16 @@ fn history_events(
     Events::of(&options, tracer, tasks, &session.events)
 }
 
-/// Bit of the flags of an attr: nothing in the kernel is traced.
+/// Bit of an attr's flags: nothing in the kernel is traced.
 const EXCLUDE_KERNEL: u32 = 5;
 
-/// Makes samples.
 struct Pt {
     context: Arc<Context>,
     counts: Arc<Mutex<Counts>>,
-    /// What recorded samples get.
+    /// The history that recorded samples get.
     plan: Option<HistoryPlan>,
     store: Option<HistoryStore>,
-    /// There are no samples but the recorded ones.
+    /// No samples are made; there are only the recorded ones.
     is_empty: bool,
 }
 

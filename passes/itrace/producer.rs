@@ -1,4 +1,4 @@
-//! Batches of samples that a thread of their own makes.
+//! Batches of samples made by a thread.
 
 use std::iter::once;
 use std::panic::resume_unwind;
@@ -12,11 +12,11 @@ use perfx_samples::Rows;
 use super::losses::Counts;
 use crate::combine::Batches;
 
-/// Hands out a batch; an error if no more are needed.
+/// Hands out a batch; fails if no more are needed.
 pub(crate) type HandOut<'h> = dyn FnMut(Rows) -> Result<()> + 'h;
 
-/// The batches that `make` hands out, on a thread that ends early if they are dropped; `counts` are what it returns. If it
-/// panics, so does the caller that wants the next batch: they never seem to be complete.
+/// The batches that `make` hands out on a thread, which ends early if they are dropped. `counts` gets its
+/// result. If it panics, so does the receiver of the batches, which thus never seem complete.
 pub(super) fn made_by(
     counts: Arc<Mutex<Counts>>,
     make: impl FnOnce(&mut HandOut<'_>) -> Result<Counts> + Send + 'static,
@@ -27,7 +27,7 @@ pub(super) fn made_by(
             |batch| sender.send(Ok(batch)).map_err(|_| Error::new("no more samples are needed"));
         match make(&mut hand_out) {
             Ok(found) => *counts.lock().unwrap_or_else(PoisonError::into_inner) = found,
-            // The receiver is gone if it needs no more batches.
+            // Fails if the receiver needs no more batches.
             Err(error) => drop(sender.send(Err(error))),
         }
     });

@@ -24,7 +24,6 @@ use super::options::ItraceOptions;
 use super::step::{Decode, Decoder};
 use crate::combine::{Batches, Combine};
 
-/// The stage that decodes the recording.
 pub(super) fn stage(
     options: &ItraceOptions,
     mut found: Found,
@@ -45,12 +44,12 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(spe, decoded, found)).stage())
 }
 
-/// Makes samples, and gives them their threads.
+/// Makes samples, and finds their threads.
 #[derive(Debug)]
 struct Spe {
     samples: Option<Samples>,
     running: Running,
-    /// The number of samples whose thread is not known.
+    /// The number of samples without a known thread.
     unknown: u64,
     counts: Arc<Mutex<Counts>>,
 }

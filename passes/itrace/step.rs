@@ -1,5 +1,5 @@
-//! The rewrite of `itrace`: puts decoded samples among the records in time order, and leaves out what means nothing
-//! without AUX data.
+//! The rewrite of `itrace`: inserts decoded samples among the records in time order, and removes what is
+//! useless without AUX data.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,10 @@ use super::found::Found;
 use super::recorded::{History, RecordedSample, extended};
 use crate::combine::{Batches, Step};
 
-/// What makes the samples of a tracer.
+/// Makes the samples of a tracer.
 pub(super) trait Decoder: Send + 'static {
-    /// The rewrite begins.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<()>;
-    /// The parts that samples of recorded events get from the trace: bits of `sample_type`.
+    /// The parts that recorded samples get from the trace: bits of `sample_type`.
     fn recorded_parts(&self) -> u64 {
         0
     }
@@ -32,39 +31,39 @@ pub(super) trait Decoder: Send + 'static {
     }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
-    /// True if samples of recorded events can be among them.
+    /// True if it also makes samples of recorded events.
     fn makes_recorded(&self) -> bool {
         false
     }
-    /// True if samples are complete when they are made, and `task` has nothing to add.
+    /// True if samples are made complete, and need no `task`.
     fn completes(&self) -> bool {
         true
     }
-    /// The process and thread of a decoded sample, when all records before it have been seen.
+    /// The process and thread of a decoded sample, when all earlier records have been seen.
     fn task(&mut self, _record: &Record<'_>, _layout: &Layout) -> Option<(u32, u32)> {
         None
     }
-    /// A record of another kind.
+    /// Sees a record that is not a sample.
     fn see(&mut self, _record: &Record<'_>, _layouts: &Layouts) {}
-    /// All have been written.
+    /// Called after the last record.
     fn finish(&mut self, report: &mut Report);
 }
 
 /// The rewrite.
 pub(super) struct Decode<D> {
     decoded: Vec<Decoded>,
-    /// Samples are not written, but left here to be decoded.
+    /// Receives the samples, if they are not written.
     apart: Option<Apart>,
     /// The names in EVENT_UPDATE records.
     names: HashMap<u64, Vec<u8>>,
-    /// ID_INDEX records that go behind the first one.
+    /// ID_INDEX records to write after the first one.
     index: Vec<Vec<u8>>,
-    /// The layouts of the records that come, and the number of the first decoded event.
+    /// The layouts of the output, and the number of the first decoded event.
     layouts: Layouts,
     decoded_from: usize,
     /// Recorded samples have AUX data.
     has_aux: bool,
-    /// What they get from the trace, and the number of those that are too large to get it.
+    /// The parts that recorded samples get from the trace, and the number of samples too large for them.
     parts: u64,
     too_large: u64,
     identifies: bool,
@@ -74,7 +73,6 @@ pub(super) struct Decode<D> {
 }
 
 impl<D: Decoder> Decode<D> {
-    /// The rewrite with samples of these events.
     pub(super) fn new(decoder: D, decoded: Vec<Decoded>, found: Found) -> Decode<D> {
         let Found { apart, names, .. } = found;
         let (index, layouts) = (Vec::new(), Layouts::new(&[]));
@@ -97,7 +95,7 @@ impl<D: Decoder> Decode<D> {
 }
 
 impl<D: Decoder> Decode<D> {
-    /// A sample that was recorded: AUX data in it means nothing any more, and it may get something from the trace.
+    /// Rewrites a recorded sample: removes its AUX data, and adds parts from the trace.
     fn recorded(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let layout = self.layouts.layout_of(&record).filter(|_| self.has_aux || self.parts != 0);
         let Some(layout) = layout else { return out.keep(record) };
@@ -147,7 +145,7 @@ impl<D: Decoder> Step for Decode<D> {
 
     fn made(&mut self) -> Option<Batches> {
         self.is_written = self.apart.is_none() || !self.keeps_recorded() && self.decoder.makes_recorded();
-        // Recorded samples are placed as if the others were always written.
+        // Recorded samples are ordered as if the decoded ones were always written.
         if self.is_written { self.decoder.samples() } else { Some(Box::new(std::iter::empty())) }
     }
 
@@ -175,7 +173,7 @@ impl<D: Decoder> Step for Decode<D> {
             self.decoder.see(&record, &self.layouts);
         }
         if name_update(&record).is_some_and(|(id, _)| self.names.contains_key(&id)) {
-            // The name is in feature EVENT_DESC now.
+            // The name is now in feature EVENT_DESC.
             out.drop_record(record);
             return Ok(false);
         }
@@ -204,7 +202,7 @@ impl<D: Decoder> Decode<D> {
         self.layouts.event_of(sample).is_some_and(|event| event >= self.decoded_from)
     }
 
-    /// The layout of a decoded sample, and its process and thread, if it does not have them.
+    /// The layout of a decoded sample; with its process and thread, if it lacks them.
     fn task_of(&mut self, sample: &Record<'_>) -> Option<(Layout, (u32, u32))> {
         let layout = *self.layouts.layout_of(sample).filter(|_| self.is_decoded(sample))?;
         Some((layout, self.decoder.task(sample, &layout)?))

@@ -1,4 +1,4 @@
-//! Makes samples of what is decoded of a trace, as perf 7.3 does (tools/perf/util/cs-etm.c).
+//! Makes samples from a decoded trace, as perf 7.3 does (tools/perf/util/cs-etm.c).
 
 use std::mem::take;
 
@@ -19,11 +19,11 @@ use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, PartLog, SampleQueue};
 use crate::itrace::stacks::Stacks;
 
-/// What is known of a trace at a place, from the beginning up to there.
+/// The decoding state of a buffer up to a position.
 #[derive(Clone)]
 pub(super) struct Sampler<'c> {
     context: &'c Context,
-    /// Where the trace that comes next is from.
+    /// The number of the current trace.
     trace: usize,
     cpu: u32,
     /// The time of its AUX record, ns.
@@ -31,65 +31,65 @@ pub(super) struct Sampler<'c> {
     times: Times,
     /// The latest time, by which samples are sorted.
     latest: u64,
-    /// Samples whose time the next timestamp tells, each with its event.
+    /// Samples that wait for the next timestamp, each with its event.
     early: Rows,
     task: Task,
     space: Option<Space>,
     /// The last branches, and the calls that have not returned.
     stacks: Stacks,
-    /// Code that was executed, of whose end the trace has not told yet: its beginning, and the number of instructions.
+    /// Code that was executed, up to an end that is unknown yet: its start, and the number of instructions.
     front: Option<(u64, u64)>,
-    /// The last instruction that was executed, if tracing has not ended behind it.
+    /// The last executed instruction, if tracing has not ended after it.
     last: Option<u64>,
     /// Instructions since the last sample.
     since: u64,
-    /// A branch whose sample comes behind those of the instructions at its target.
+    /// A branch whose sample follows those of the instructions at its target.
     branch: Option<Taken>,
-    /// The exception that comes next.
+    /// The next exception.
     exception: Option<u16>,
     counts: Counts,
 }
 
-/// A branch: from where to where, and what it does. Where tracing begins, it is from 0.
+/// A branch. Where tracing begins, it is from 0.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     from: u64,
     to: u64,
     class: Class,
     change: Change,
-    /// What it is, in perf's flags.
+    /// Its flags of perf.
     flow: u32,
 }
 
 impl Taken {
-    /// Where tracing begins.
+    /// The branch at which tracing begins.
     fn begin(to: u64) -> Taken {
         let flow = FlowFlags::BRANCH | FlowFlags::BEGIN;
         Taken { from: 0, to, class: Class::Edge, change: Change::None, flow }
     }
 
-    /// Where it ends, by a branch with these flags.
+    /// The branch with these flags at which tracing ends.
     fn end(from: u64, flow: u32) -> Taken {
         let flow = flow | FlowFlags::BRANCH | FlowFlags::END;
         Taken { from, to: 0, class: Class::Edge, change: Change::None, flow }
     }
 }
 
-/// No more bytes of samples wait for their time; perf waits for as many as 1,023 elements of the trace have.
+/// The most bytes of samples that wait for their time. perf waits for as many as 1,023 elements of the trace
+/// have.
 const MOST_EARLY: usize = 1 << 20;
 
-/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Branches,
     Instructions,
 }
 
-/// The size of an instruction of AArch64, bytes.
+/// The size of an AArch64 instruction, bytes.
 const INSTRUCTION: u64 = 4;
 
 impl<'c> Sampler<'c> {
-    /// At the beginning of a buffer.
+    /// The state at the beginning of a buffer.
     pub(super) fn new(context: &'c Context) -> Sampler<'c> {
         let sampled = &context.events.sampled;
         Sampler {
@@ -112,7 +112,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// A trace comes next.
+    /// Continues with another trace.
     fn turn(&mut self, trace: usize) {
         self.trace = trace;
         let tracer = &self.context.tracer;
@@ -120,19 +120,19 @@ impl<'c> Sampler<'c> {
         self.recorded = tracer.pieces[piece].time;
         self.cpu = tracer.units.values().nth(unit).map_or(Auxtrace::ANY, |unit| unit.cpu);
         self.times.forget();
-        // Another piece may name another thread by the same number.
+        // Another piece may use the same number for another thread.
         self.space = None;
     }
 
-    /// A trace ends: with branch stacks, perf makes a sample there of the instructions since the last one. It does not
-    /// count a branch behind which nothing was executed.
+    /// Ends a trace: with branch stacks, perf makes a sample of the instructions since the last one. It does
+    /// not count a branch after which nothing was executed.
     fn end_trace(&mut self, made: &mut SampleQueue) {
         self.branch = None;
         self.rest(made);
         self.release(made);
     }
 
-    /// Makes a sample of the last instruction, with the branches in front of it, which would be lost.
+    /// Makes a sample of the last instruction, so that the branches before it are not lost.
     fn rest(&mut self, made: &mut SampleQueue) {
         if let Some(last) = self.last.filter(|_| self.context.events.sampled.stack > 0) {
             let period = take(&mut self.since);
@@ -164,8 +164,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The raw data of a sample, and the number of its words: flags and a return address, and where they are wanted, the
-    /// bytes of the instruction behind the room of what Intel PT counts, and the depth of calls.
+    /// The raw data of a sample, and its number of words: flags, return address, and if selected, room for
+    /// what Intel PT counts, the bytes of the instruction, and the call depth.
     #[inline(always)]
     fn raw(&self, flow: u32, behind: u64, ip: u64) -> ([u32; 13], usize) {
         let (mut words, mut count) = ([0; 13], 3);
@@ -182,7 +182,7 @@ impl<'c> Sampler<'c> {
         (words, count)
     }
 
-    /// The size of an instruction and its bytes, as raw data has them; 0 if they are not known.
+    /// The size of an instruction and its bytes, as in raw data; 0 if unknown.
     #[cold]
     fn instruction_at(&self, ip: u64) -> (u32, u32) {
         let Context { tracer, code, .. } = self.context;
@@ -232,7 +232,7 @@ impl<'c> Sampler<'c> {
     /// The time by which a sample is sorted, and its own.
     fn time(&mut self) -> (u64, u64) {
         match self.context.events.clock {
-            // Samples without a time come last.
+            // Samples without a time are last.
             Clock::None => (LAST_KEY, 0),
             Clock::Records => (self.recorded, self.recorded),
             Clock::Virtual(_) => {
@@ -258,7 +258,7 @@ impl<'c> Sampler<'c> {
                 let start = bytes.len();
                 bytes.extend_from_slice(sample);
                 if let Some(event) = event.and_then(|event| self.event_of(event)) {
-                    // An event of which samples have a time has a place for it.
+                    // Fails only for an event without times.
                     let _ = Layout::new(&event.attr).set_time(&mut bytes[start..], time, self.context.endian);
                 }
             });
@@ -275,7 +275,7 @@ impl<'c> Sampler<'c> {
 
     fn write(&self, sample: NewSample<'_>, sampled: Kind, bytes: &mut Vec<u8>) {
         let Some(event) = self.event_of(sampled) else { return };
-        // An address that tells the level.
+        // An address that determines the CPU mode.
         let code = if sample.ip != 0 { sample.ip } else { sample.addr };
         let is_instruction = sampled == Kind::Instructions;
         let branches = if is_instruction { self.stacks.branches() } else { Default::default() };
@@ -290,11 +290,11 @@ impl<'c> Sampler<'c> {
             callchain: &callchain,
             ..sample
         };
-        // An event records only what a new sample has.
+        // Fails only if the event records something that a new sample lacks.
         sample.write(&event.attr, self.context.endian, bytes).unwrap_or_default();
     }
 
-    /// Puts the last branch on the stack, when something is executed behind it.
+    /// Pushes the last branch onto the stack, once something is executed after it.
     #[inline(always)]
     fn push_branch(&mut self) {
         let Some(Taken { from, to, change, .. }) = self.branch.filter(|branch| branch.from != 0) else {
@@ -305,7 +305,8 @@ impl<'c> Sampler<'c> {
         self.stacks.call(to, || change, false, |ip| context.tracer.image(&context.code).function(space, ip));
     }
 
-    /// Tracing ended, or what follows is not known: behind a branch with these flags, or the one before.
+    /// Tracing ended after a branch with these flags, or after the previous branch, or what follows is
+    /// unknown.
     fn end(&mut self, flow: Option<u32>, made: &mut SampleQueue) {
         self.times.forget();
         let flow = flow.or(self.branch.map(|branch| branch.flow)).unwrap_or(0);
@@ -327,7 +328,7 @@ impl<'c> Sampler<'c> {
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
     }
 
-    /// A block was executed; the trace tells nothing of its end.
+    /// A block was executed, up to an end that is unknown yet.
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, step: Step) {
         let (start, count) = self.front.unwrap_or((blocks[step.block].start, 0));
@@ -345,7 +346,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Code was executed up to a place of which the trace tells: makes the samples of its instructions.
+    /// Makes the samples of the instructions up to a known position.
     #[inline(always)]
     fn execute(&mut self, made: &mut SampleQueue) {
         let Some((start, count)) = self.front.take().filter(|(_, count)| *count > 0) else { return };
@@ -360,7 +361,7 @@ impl<'c> Sampler<'c> {
         self.last = Some(start.wrapping_add((count - 1) * INSTRUCTION));
     }
 
-    /// Makes the samples of so many instructions.
+    /// Makes the samples of this many instructions.
     #[cold]
     fn sample(&mut self, start: u64, count: u64, made: &mut SampleQueue) {
         let period = self.context.events.period;
@@ -368,7 +369,7 @@ impl<'c> Sampler<'c> {
             self.since %= period;
             return;
         }
-        // The number of the instruction with the next sample.
+        // The number of instructions up to the next sample.
         let mut next = period.saturating_sub(self.since - count);
         while self.since >= period {
             self.instruction(start.wrapping_add(next.saturating_sub(1) * INSTRUCTION), period, made);
@@ -393,7 +394,7 @@ impl<'c> Sampler<'c> {
                 self.end(of_block.or(exception.map(exception_flow)), made);
             }
             Event::Interrupt { to, .. } => {
-                // perf omits a branch behind which nothing was executed.
+                // perf omits a branch after which nothing was executed.
                 self.send_branch(made);
                 if let Some(from) = self.last {
                     let change = Change::Call(from.wrapping_add(INSTRUCTION));

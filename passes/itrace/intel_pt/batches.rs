@@ -1,4 +1,4 @@
-//! Decodes all buffers on threads, into samples in the order of time.
+//! Decodes all buffers on threads into samples in time order.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::itrace::losses::Counts;
 use crate::itrace::parts::{Merge, SampleQueue, SerialReplay, SkipFirst, split};
 use crate::itrace::producer::made_by;
 
-/// Batches of samples, in the order of time. What was found is in `counts` when they are complete.
+/// Batches of samples, in time order. `counts` is set when they are complete.
 pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
     made_by(counts, move |hand_out| {
         let Context { tracer, code, events, threads, spill, endian, .. } = &*context;
@@ -32,7 +32,7 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
     })
 }
 
-/// Adds the records of data that the kernel lost, if they are wanted.
+/// Adds the records of data that the kernel lost, if they are selected.
 fn add_lost(context: &Context, merge: &mut Merge<'_>) -> Result<()> {
     if !context.events.lost {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Finds the history that recorded samples get from the trace.
 //!
-//! The traces are decoded once for this alone, before the samples are rewritten: the [`Sampler`] of a buffer comes by the
-//! times of the samples in order, and writes down what it knows there. That is in a temporary file until the samples pass.
+//! The traces are decoded once for this alone, before the samples are rewritten: when the [`Sampler`] of a
+//! buffer reaches the time of a sample, it writes its history to a temporary file.
 
 use std::io::{BufWriter, Write as _};
 
@@ -17,16 +17,16 @@ use crate::itrace::losses::Counts;
 use crate::itrace::parts::{SampleQueue, SerialReplay, split};
 use crate::itrace::recorded::{History, RecordedSample};
 
-/// The history of each of them.
+/// The history of each recorded sample.
 #[derive(Debug)]
 pub(super) struct HistoryStore {
-    /// Where it is in the file; `u64::MAX` if nothing is.
+    /// The offset of each in the file; `u64::MAX` if it has none.
     places: Vec<u64>,
     file: Bytes,
 }
 
 impl HistoryStore {
-    /// Decodes all, and tells what was counted.
+    /// Decodes all, and returns the counts.
     pub(super) fn find(context: &Context, plan: &HistoryPlan) -> Result<(HistoryStore, Counts)> {
         let failed =
             |error| Error::io("a temporary file for call chains and branches can't be written", error);
@@ -63,7 +63,6 @@ impl HistoryStore {
         Ok((HistoryStore { places, file: Bytes::map(&file)? }, replay.counts()))
     }
 
-    /// The history of a sample.
     pub(super) fn of(
         &self,
         plan: &HistoryPlan,

@@ -1,5 +1,4 @@
-//! Makes samples of what was decoded of a buffer, as perf 7.3 does (tools/perf/util/intel-pt.c and
-//! intel-pt-decoder.c).
+//! Makes samples from a decoded buffer, as perf 7.3 does (tools/perf/util/intel-pt.c, intel-pt-decoder.c).
 
 use std::borrow::Cow;
 use std::iter::once;
@@ -34,7 +33,7 @@ use crate::itrace::stacks::Stacks;
 pub(super) struct Sampler<'c> {
     context: &'c Context,
     events: &'c Events,
-    /// The recorded samples that come next, the number of the first one, and what they get.
+    /// The next recorded samples, the number of the first one, and the history that they get.
     requests: (&'c [HistoryRequest], u64),
     plan: Option<&'c HistoryPlan>,
     buffer: usize,
@@ -45,14 +44,14 @@ pub(super) struct Sampler<'c> {
     /// The TSC of the last control-flow packet, and the instructions since the packet with that TSC.
     flow_tsc: u64,
     insns_since_tsc: u64,
-    /// The TSC of the branch at the end of the next step. The instructions before it have the last one.
+    /// The TSC of the branch at the end of the next step. Instructions before it have the previous TSC.
     pending_tsc: Option<u64>,
     /// The same for the steps of the next path after its lead.
     pending_tsc_after_lead: Option<u64>,
-    /// The ratio of the core's frequency to the bus clock; 0 if it is not known. The last one that has a sample.
+    /// The ratio of the core's frequency to the bus clock (0 if unknown), and the last one with a sample.
     ratio: u8,
     sampled_ratio: u8,
-    /// Where it has changed, if there is no sample of that yet.
+    /// Where the ratio has changed, if there is no sample of that yet.
     changed: Option<u64>,
     /// The flag of branches in a transaction, or 0.
     in_transaction: u64,
@@ -65,19 +64,19 @@ pub(super) struct Sampler<'c> {
     bits: u32,
     /// The event data (EVD) of the next event such as an interrupt, as in its raw data.
     data: Vec<u32>,
-    /// The items of the next sample of PEBS.
+    /// The items of the next PEBS sample.
     items: Option<Box<Items>>,
     /// Where tracing has ended.
     ended: u64,
     /// The time of samples, in ticks, and in ns.
     ticks: u64,
     time: u64,
-    /// The latest one, by which records are sorted.
+    /// The latest time, by which records are sorted.
     latest: u64,
-    /// The number of the trace: data is lost between two of a buffer. True until its first point of synchronization.
+    /// The number of the trace (data is lost between two of a buffer); true before its first sync point.
     trace: usize,
     before_first_psb: bool,
-    /// Where the last point of synchronization is that perf came to while it followed the flow.
+    /// The last sync point that perf notes; it does not note the first one of a trace.
     sync: u64,
     /// Paths of the log whose branches are not in the stack yet.
     pending: Range<usize>,
@@ -87,7 +86,7 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: PeriodState,
-    /// For each kind, the template that samples are built from; `None` if they have no fixed places.
+    /// For each kind, the template of its samples; `None` if their fields have no fixed places.
     last: [Option<(TemplateKey, Option<Arc<Stencil>>)>; 3],
     counts: Counts,
 }
@@ -101,15 +100,15 @@ struct Taken {
     /// The address after it.
     next: u64,
     to: u64,
-    /// Those of branch stacks.
+    /// The flags in branch stacks.
     flags: u64,
     class: Class,
-    /// Those of raw data.
+    /// The flags in raw data.
     flow: u32,
 }
 
 impl<'c> Sampler<'c> {
-    /// At the beginning of a buffer.
+    /// The state at the beginning of a buffer.
     pub(super) fn new(context: &'c Context, buffer: usize) -> Sampler<'c> {
         Sampler::with_events(context, &context.events, buffer)
     }
@@ -163,7 +162,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The packet has been reached whose time is that of the next branch.
+    /// Reaches the packet with the time of the next branch.
     #[inline(always)]
     fn arrive(&mut self, made: &mut SampleQueue) {
         if let Some(ticks) = self.pending_tsc.take() {
@@ -200,8 +199,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// For a branch to user code that the kernel or the beginning of the trace makes, perf estimates the time: two
-    /// cycles for each instruction since the packet that told it.
+    /// perf estimates the time of a branch to user code from the kernel or the beginning of the trace: two
+    /// cycles for each instruction since the last packet with a time.
     #[inline(always)]
     fn estimate(&mut self, from: u64, to: u64, made: &mut SampleQueue) {
         let is_in = (from == 0 || from >= cpumode::KERNEL_START) && to != 0 && to < cpumode::KERNEL_START;
@@ -224,7 +223,7 @@ impl<'c> Sampler<'c> {
         self.stacks.switch(self.task, space);
     }
 
-    /// Some paths of all those of the log, with so many instructions.
+    /// Replays `some` of `all` paths of the log, which have this many instructions.
     fn paths(
         &mut self,
         (all, mut some): (&[PathId], Range<usize>),
@@ -232,7 +231,7 @@ impl<'c> Sampler<'c> {
         blocks: &Blocks,
         made: &mut SampleQueue,
     ) {
-        // At the first one, a packet is reached.
+        // The first path reaches the packet.
         while self.awaits_packet()
             && let Some(first) = some.next()
         {
@@ -258,8 +257,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// How many of these counts of instructions are in front of the next sample, and their sum; none if more matters than
-    /// the instructions.
+    /// How many of these instruction counts precede the next sample, and their sum; 0 if samples depend on
+    /// more.
     #[inline(always)]
     fn before_sample(&mut self, counts: impl Iterator<Item = u64>) -> (usize, u64) {
         if !self.due.is_regular() || self.events.sampled.branches.is_some() || !self.requests.0.is_empty() {
@@ -291,7 +290,7 @@ impl<'c> Sampler<'c> {
         passed == 0
     }
 
-    /// Without a sample in some paths, only what is known at their end counts.
+    /// Skips paths without samples: only the state at their end matters.
     fn skip(&mut self, paths: Range<usize>, instructions: u64) {
         self.pass(instructions);
         if self.pending.is_empty() {
@@ -307,7 +306,7 @@ impl<'c> Sampler<'c> {
         self.due.count(instructions);
     }
 
-    /// Puts the branches of paths that were skipped into the stack.
+    /// Pushes the branches of skipped paths onto the stack.
     #[inline(always)]
     fn push_pending(&mut self, paths: &[PathId], blocks: &Blocks) {
         let pending = std::mem::replace(&mut self.pending, 0..0);
@@ -317,7 +316,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// A path, by its number among all those of the log.
+    /// Replays the path with this number in the log.
     fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut SampleQueue) {
         let path = blocks.path(all[at]);
         let behind = self.pending_tsc_after_lead.take();
@@ -344,7 +343,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Steps of a path. Where only samples of instructions are wanted, those between them are counted, and no more.
+    /// Replays steps of a path. If only instructions are sampled, steps between samples are just counted.
     fn steps(&mut self, steps: &[Step], blocks: &Blocks, made: &mut SampleQueue) {
         let mut steps = steps.iter();
         while !steps.as_slice().is_empty() {
@@ -371,7 +370,7 @@ impl<'c> Sampler<'c> {
         if self.events.sampled.extras.instructions {
             self.bits = block.bits();
         }
-        // A branch that leads out of the code that is traced needs one, too.
+        // A branch out of the traced code needs one, too.
         let leads_out = step.to.is_none() && matches!(block.kind, Kind::Jump | Kind::Call);
         let needs_packet = step.count == block.count && (leads_out || needs_packet(block.kind));
         if self.pending_tsc.is_some() && !needs_packet {
@@ -402,8 +401,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Counts cycles up to the end of a step or to an event. perf looks at it if it `is_seen`: at branches that are taken or
-    /// lead out of the trace, and at samples.
+    /// Counts cycles up to the end of a step or to an event. `is_seen` if perf reads the count there: at
+    /// taken branches, branches out of the trace, and samples.
     #[inline(always)]
     fn count_cycles(&mut self, needs_packet: bool, is_seen: bool) {
         if let Some(cycles) = &mut self.cycles {
@@ -414,8 +413,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Makes the samples of the instructions of a step, the last of which is a branch if it goes `to` some place. True if that
-    /// has a sample.
+    /// Makes the samples of a step's instructions; returns true if the last one has a sample. It is a taken
+    /// branch if there is `to`.
     #[inline(always)]
     fn sample(
         &mut self,
@@ -448,7 +447,7 @@ impl<'c> Sampler<'c> {
             let total = self.instructions - u64::from(step.count - done);
             let block = &blocks[step.block];
             let flow = if done == block.count { flow(block.kind) } else { 0 };
-            // A branch that goes to no other block leads out of the trace.
+            // A branch to no other block leads out of the trace.
             let ends = flow != 0 && to.is_none() && block.kind != Kind::Conditional;
             let addr = to.filter(|_| is_last).unwrap_or(0);
             self.instruction((ip, addr), total, if ends { flow | FlowFlags::END } else { flow }, made);
@@ -456,7 +455,7 @@ impl<'c> Sampler<'c> {
         step.count > 0
     }
 
-    /// A sample of the instruction at `ip`, the last of so many, from where a branch goes to `addr`.
+    /// Makes the samples of the instruction at `ip`, number `total`. A branch goes to `addr`.
     #[cold]
     fn instruction(&mut self, (ip, addr): (u64, u64), total: u64, flow: u32, made: &mut SampleQueue) {
         let period = total.wrapping_sub(std::mem::replace(&mut self.sampled, total));
@@ -500,7 +499,6 @@ impl<'c> Sampler<'c> {
         self.cycles.as_mut()?.since(kind, instructions)
     }
 
-    /// The raw data of a sample.
     fn raw(&mut self, flow: u32, behind: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
         let counted = self.counted(kind, instructions).unwrap_or_default();
         raw(flow | self.state_flow(flow, instructions), behind, counted)
@@ -511,7 +509,7 @@ impl<'c> Sampler<'c> {
         if self.cycles.is_some() { raw } else { &raw[..3] }
     }
 
-    /// The raw data of a sample, with the bytes of the instruction at `ip` and the depth of calls if these are wanted.
+    /// Raw data, with the bytes of the instruction at `ip` and the call depth if they are selected.
     #[inline(always)]
     fn raw_at<'r>(&self, raw: &'r [u32; 7], ip: u64) -> Cow<'r, [u32]> {
         match self.events.sampled.extras.instructions || self.events.sampled.extras.depths {
@@ -532,7 +530,7 @@ impl<'c> Sampler<'c> {
         longer
     }
 
-    /// The bytes of an instruction, with their number in front of them.
+    /// The bytes of an instruction, after their number.
     #[cold]
     fn instruction_at(&self, ip: u64) -> [u32; 4] {
         let mut bytes = [0; 16];
@@ -547,7 +545,7 @@ impl<'c> Sampler<'c> {
         std::array::from_fn(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte])))
     }
 
-    /// Adds a sample, with what was before it.
+    /// Adds a sample with its history.
     fn push_with_history(&mut self, sample: NewSample<'_>, event: &Decoded, made: &mut SampleQueue) {
         self.count(sample.tid);
         made.push(self.key(), |bytes| {
@@ -563,7 +561,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// A sample of the change of the interrupt flag, if the branch makes one.
+    /// Makes a sample if the branch changes the interrupt flag.
     #[inline(always)]
     fn change_flag(&mut self, from: u64, to: u64, made: &mut SampleQueue) {
         if let Some(on) = self.flag.take() {
@@ -578,7 +576,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The samples that PEBS wrote to the trace. What they have of their own comes first: their address, time and branches.
+    /// Makes the samples that PEBS wrote to the trace. Their own address, time and branches take precedence.
     fn pebs(&mut self, ip: u64, is_32_bit: bool, made: &mut SampleQueue) {
         let items = self.items.take().unwrap_or_default();
         let pebs = &self.events.pebs;
@@ -620,7 +618,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// A sample of an event such as an interrupt, with what belongs to it.
+    /// A sample of an event such as an interrupt, with its event data.
     fn control(&mut self, ip: Option<u64>, kind: u8, vector: u8, made: &mut SampleQueue) {
         let data = std::mem::take(&mut self.data);
         let count = (data.len() / DATA_WORDS) as u32;
@@ -629,7 +627,7 @@ impl<'c> Sampler<'c> {
         self.push_non_flow(NonFlow::Control, ip.unwrap_or(self.ended), &raw, made);
     }
 
-    /// A sample of the new ratio of the core's frequency, unless it comes with a point of synchronization behind it.
+    /// Makes a sample of the new ratio, unless a sync point that follows makes it.
     #[cold]
     fn frequency(&mut self, next: &Entry, events: &[Event], made: &mut SampleQueue) {
         match next {
@@ -640,7 +638,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The same at an address.
+    /// Makes a sample of the ratio at an address, if it has changed.
     fn ratio_at(&mut self, ip: u64, made: &mut SampleQueue) {
         if self.changed.take().is_some() && self.sampled_ratio != self.ratio {
             self.sampled_ratio = self.ratio;
@@ -681,7 +679,7 @@ impl<'c> Sampler<'c> {
         );
     }
 
-    /// Adds a sample without what was before it. As a rule it differs from the last one of its kind in these parts only.
+    /// Adds a sample without history. It usually differs from the last one of its kind only in these fields.
     #[inline(always)]
     fn push_from_template(
         &mut self,
@@ -705,7 +703,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// A sample with these parts; `code` is an address that tells the level.
+    /// A sample with these fields; `code` is an address that determines the CPU mode.
     fn sample_with<'r>(&self, fields: TemplateFields<'r, u32>, code: u64, event: &Decoded) -> NewSample<'r> {
         let TemplateFields { ip, addr, period, raw, .. } = fields;
         NewSample { ip, addr, period, raw, ..self.sample_of(event, code) }
@@ -718,8 +716,8 @@ impl<'c> Sampler<'c> {
         Stencil::of(&sample, &Layout::new(attr), endian).map(Arc::new)
     }
 
-    /// The flags of the state at so many instructions: whether they are in a transaction, but not of interrupts and the
-    /// beginning of tracing, and whether interrupts could come in front of them, and if that changes.
+    /// The flags of the state at this number of instructions: in a transaction (not for interrupts and where
+    /// tracing begins), interrupts off before, and interrupts toggled.
     fn state_flow(&self, flow: u32, instructions: u64) -> u32 {
         const NOT: u32 = FlowFlags::ASYNC | FlowFlags::BEGIN | FlowFlags::ABORT;
         let transaction =
@@ -732,12 +730,11 @@ impl<'c> Sampler<'c> {
         transaction | off | if toggles { FlowFlags::TOGGLES_INTERRUPTS } else { 0 }
     }
 
-    /// The common parts of an event's samples; `code` is an address that decides the CPU mode.
+    /// The common parts of an event's samples; `code` is an address that determines the CPU mode.
     fn sample_of(&self, event: &Decoded, code: u64) -> NewSample<'static> {
         self.new_sample(event.ids.of(self.task.vcpu), code)
     }
 
-    /// The same with an id.
     fn new_sample(&self, id: u64, code: u64) -> NewSample<'static> {
         NewSample {
             cpumode: self.level(code),
@@ -750,7 +747,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// The level at which code at an address runs.
+    /// The CPU mode of code at an address.
     #[inline(always)]
     fn level(&self, code: u64) -> u16 {
         match (code >= cpumode::KERNEL_START, self.task.vcpu) {
@@ -761,18 +758,18 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// There is a sample of a thread.
+    /// Counts a sample of a thread.
     fn count(&mut self, tid: u32) {
         self.counts.samples += 1;
         self.counts.unknown += u64::from(tid == Auxtrace::ANY);
     }
 
     fn write(&self, sample: &NewSample<'_>, attr: &Attr, bytes: &mut Vec<u8>) {
-        // An event records only what a new sample has.
+        // Fails only if the event records something that a new sample lacks.
         sample.write(attr, self.context.endian, bytes).unwrap_or_default();
     }
 
-    /// The time by which records are sorted; those without times come last, as perf decodes them.
+    /// The time by which records are sorted. Those without times are last, in the order of decoding.
     fn key(&self) -> u64 {
         if self.events.is_timed { self.latest } else { LAST_KEY }
     }
@@ -805,7 +802,7 @@ impl<'c> Sampler<'c> {
         match event {
             Event::PageTable { .. } => {}
             Event::Fault(_) => self.cycles.iter_mut().for_each(Cycles::lose),
-            // The step up to that branch has counted it.
+            // The step up to that branch has counted them.
             Event::End { block: Some(_), .. } => {}
             _ => self.count_cycles(true, true),
         }
@@ -817,7 +814,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// An event that is a branch: tracing begins or ends, or an interrupt comes.
+    /// An event that is a branch: tracing begins or ends, or an interrupt.
     fn flow_event(&mut self, event: Event, blocks: &Blocks, made: &mut SampleQueue) {
         let taken = match event {
             Event::Begin { ip, is_exchange: true } => {
@@ -852,7 +849,7 @@ impl<'c> Sampler<'c> {
                     Some(block) => (block.next, self.in_transaction, flow(block.kind)),
                     None => (ip, 0, FlowFlags::BRANCH | FlowFlags::ASYNC),
                 };
-                // After the entry into a guest, tracing goes on.
+                // Tracing continues after the entry into a guest.
                 let end = if flow & FlowFlags::GUEST_ENTRY != 0 { 0 } else { FlowFlags::END };
                 self.due.is_continuous = false;
                 Taken { from: ip, next, to, flags, class, flow: flow | end }
@@ -874,7 +871,6 @@ impl<'c> Sampler<'c> {
         self.branch(taken, made);
     }
 
-    /// Another event.
     fn non_flow_event(&mut self, event: Event, made: &mut SampleQueue) {
         match event {
             Event::Passed { ip } => {
@@ -882,12 +878,12 @@ impl<'c> Sampler<'c> {
                 self.instruction((ip, 0), self.instructions, 0, made);
             }
             Event::Fault(fault) => self.fault(fault, made),
-            // The sample comes with the next entry.
+            // The next entry makes the sample.
             Event::Frequency { ip, ratio } => (self.ratio, self.changed) = (ratio, Some(ip.unwrap_or(0))),
             Event::Sync { ip, offset, interrupts } => {
                 self.interrupts = interrupts;
                 let ip = ip.unwrap_or(0);
-                // perf does not note the place of the first one, at which it begins.
+                // perf begins at the first sync point, and does not note it.
                 if !std::mem::take(&mut self.before_first_psb) {
                     let begin = self.context.tracer.begins.get(self.trace);
                     self.sync = begin.map_or(offset, |begin| begin + offset);
@@ -907,7 +903,7 @@ impl<'c> Sampler<'c> {
             Event::Sampled { ip, is_32_bit } => self.pebs(ip.unwrap_or(self.ended), is_32_bit, made),
             Event::InterruptFlag { ip, on } => {
                 self.push_non_flow(NonFlow::Flag, ip.unwrap_or(0), &[on.into(), 0, 0], made);
-                // As in perf, it is the next instruction, unless that is a branch.
+                // As in perf, the flag changes at the next instruction, unless that is a branch.
                 let is_code = self.context.tracer.config.walk == Walk::Code;
                 let next = self.instructions + u64::from(is_code);
                 (self.interrupts, self.toggled) = (on, Some((next, false)));
@@ -923,7 +919,7 @@ impl<'c> Sampler<'c> {
 
     fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut SampleQueue) {
         let code = &self.context.code;
-        // The address of a guest is not one of this code.
+        // Addresses of guests are not in this code.
         let known = ip.filter(|_| reason != Reason::Guest);
         let name = known.and_then(|ip| code.name(self.space, ip, self.ticks));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
@@ -999,7 +995,7 @@ impl parts::Sampler for Sampler<'_> {
     }
 }
 
-/// The raw data of samples of branches, instructions and cycles: flags, a return address, and what was counted.
+/// The raw data of samples of branches, instructions and cycles: flags, return address and counts.
 fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u32; 7] {
     // Not by `map`, which is a call for each branch.
     let halves = |word: u64| (word as u32, (word >> 32) as u32);

@@ -1,4 +1,4 @@
-//! Merges the samples of the parts of all buffers in the order of time.
+//! Merges the samples of the parts of all buffers in time order.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,37 +13,37 @@ use crate::itrace::producer::HandOut;
 /// The approximate size of a batch, bytes.
 const BATCH: usize = 1 << 18;
 
-/// Runs of at least this many bytes are passed on as they are; shorter ones are copied into a batch.
+/// Runs of at least this many bytes are passed on without a copy; shorter ones are copied into a batch.
 const WHOLE: usize = 1 << 16;
 
 /// At most this many bytes of pending samples are kept in memory; the rest is spilled to a temporary file.
 const HELD: usize = 32 << 20;
 
-/// A sample that is next in its part: its time, its buffer, and the part's number there.
+/// The next sample of a part: its time, its buffer, and the part's number there.
 type Next = (u64, usize, u64);
 
-/// Samples that wait until no earlier ones can come.
+/// Samples that wait for earlier ones.
 pub(crate) struct Merge<'h> {
     waiting: HashMap<(usize, u64), Waiting>,
     order: BTreeSet<Next>,
-    /// The buffer of the last sample: others of its time come before those of other buffers, as with perf.
+    /// The buffer of the last sample. At equal times its samples are first, as with perf.
     last: usize,
     skip: SkipFirst,
     out: Rows,
     hand_out: &'h mut HandOut<'h>,
-    /// The size of the samples that wait in memory, bytes.
+    /// The bytes of waiting samples in memory.
     held: usize,
 }
 
 struct Waiting {
     /// The current chunk.
     made: Rest,
-    /// The chunks that follow; also the first, if there was no room.
+    /// The next chunks; also the first one, if it did not fit in memory.
     rest: SampleQueue,
 }
 
 impl Waiting {
-    /// The size of those in memory, bytes.
+    /// The bytes of samples in memory.
     fn held(&self) -> usize {
         self.made.rows().size() + self.rest.held()
     }
@@ -74,7 +74,7 @@ impl<'h> Merge<'h> {
         self.waiting.insert(part, waiting);
     }
 
-    /// The samples of a part, which waits no more.
+    /// Removes the samples of a part.
     fn take(&mut self, part: (usize, u64)) -> Result<Option<Waiting>> {
         let Some(mut waiting) = self.waiting.remove(&part) else { return Ok(None) };
         self.held -= waiting.held();
@@ -84,7 +84,7 @@ impl<'h> Merge<'h> {
         Ok(Some(waiting))
     }
 
-    /// Nothing that is added later is earlier than this time.
+    /// Hands out the samples before this time. Samples added later must not be earlier.
     pub(crate) fn release(&mut self, time: u64) -> Result<()> {
         while let Some(&(key, ..)) = self.order.first()
             && key < time
@@ -95,7 +95,7 @@ impl<'h> Merge<'h> {
             let (_, buffer, number) = next;
             self.last = buffer;
             let Some(mut waiting) = self.take((buffer, number))? else { continue };
-            // Up to the first sample of another part, or one that must wait.
+            // Up to the first sample of another part, or to one that must wait.
             let next = self.order.first().map(|(key, ..)| *key);
             let comes_first = |key| key < time && next.is_none_or(|next| key <= next);
             if let Some(key) = self.pass(buffer, &mut waiting, comes_first)? {
@@ -106,13 +106,13 @@ impl<'h> Merge<'h> {
         Ok(())
     }
 
-    /// Nothing is added any more.
+    /// Hands out the remaining samples.
     pub(crate) fn end(mut self) -> Result<()> {
         self.release(u64::MAX)?;
         self.flush()
     }
 
-    /// Passes the samples of a part on that come first; returns the time of the next one.
+    /// Passes on the first samples of a part; returns the time of its next one.
     fn pass(
         &mut self,
         buffer: usize,
@@ -145,7 +145,7 @@ impl<'h> Merge<'h> {
         }
     }
 
-    /// Hands out what waits no more.
+    /// Hands out the current batch.
     fn flush(&mut self) -> Result<()> {
         let out = std::mem::take(&mut self.out);
         if out.count() == 0 {
@@ -164,7 +164,7 @@ mod tests {
     use super::super::spill_file::SpillFile;
     use super::*;
 
-    /// Samples of a trace whose times go back wait to its end. They were all in memory.
+    /// Samples of a trace whose times decrease wait for its end. Once, all were in memory.
     #[test]
     fn what_has_no_room_waits_in_a_file() {
         const EACH: u64 = 9;

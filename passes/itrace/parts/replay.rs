@@ -1,5 +1,5 @@
-//! Replays the logs of the parts of a buffer into samples as if they were decoded one after the other: a sample depends on
-//! all that comes before it.
+//! Replays the logs of the parts of a buffer into samples in order: each sample depends on all that precedes
+//! it.
 
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
@@ -10,27 +10,27 @@ use super::sequencer::Sequencer;
 use super::spill_file::SpillFile;
 use crate::itrace::losses::Counts;
 
-/// The decoding state of one buffer up to a position; turns what follows into samples.
+/// The decoding state of one buffer up to a position.
 pub(crate) trait Sampler: Send {
-    /// Advances to the end of the log, and hands its samples to `made`.
+    /// Advances to the end of the log, and adds its samples to `made`.
     fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue);
-    /// What was found so far.
+    /// What was counted so far.
     fn counts(&self) -> &Counts;
 }
 
-/// The state of each buffer before the part whose turn it is.
+/// The state of each buffer before its next part.
 pub(crate) struct SerialReplay<S> {
     buffers: Vec<Sequencer<S>>,
     spill: SpillFile,
 }
 
 impl<S: Sampler> SerialReplay<S> {
-    /// The first parts come next: `samplers` are those of the buffers at their beginnings.
+    /// `samplers` are the states at the beginnings of the buffers.
     pub(crate) fn new(samplers: impl Iterator<Item = S>, spill: SpillFile) -> SerialReplay<S> {
         SerialReplay { buffers: samplers.map(Sequencer::new).collect(), spill }
     }
 
-    /// What was found in all buffers.
+    /// The counts of all buffers.
     pub(crate) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.each(|sampler| counts.add(sampler.counts()));
@@ -43,14 +43,14 @@ impl<S: Sampler> SerialReplay<S> {
     }
 }
 
-/// The most entries and paths of a log, some megabytes. A trace without points of synchronization is one part, however
-/// long.
+/// The most entries and paths of a log, some megabytes. A trace without sync points is one part of any
+/// length.
 const MOST: usize = 1 << 19;
 
 /// The most paths of an entry; if a sample falls into an entry, every path in it is inspected.
 const MOST_PATHS: u32 = 1 << 8;
 
-/// Logs a part, and replays the log when the turn of the part has come, or when it is full.
+/// Logs a part, and replays the log in the part's turn, or when the log is full.
 pub(crate) struct Logger<'t, S> {
     replay: &'t SerialReplay<S>,
     log: PartLog,
@@ -60,11 +60,11 @@ pub(crate) struct Logger<'t, S> {
 }
 
 impl<S: Sampler> Logger<'_, S> {
-    /// Waits for the turn of the part, makes samples of what is logged, and empties the log.
+    /// Waits for the part's turn, makes samples from the log, and clears it.
     fn replay(&mut self, blocks: &Blocks, is_done: bool) {
         let Logger { replay, log, made, .. } = self;
         let Part { buffer, number, .. } = log.part;
-        // The turn never comes if a thread has panicked: nothing comes of the samples then.
+        // After a panic in a thread the turn never comes, and the samples are not used.
         replay.buffers[buffer].take(number, is_done, |sampler| sampler.make(log, blocks, made));
         log.entries.clear();
         log.paths.clear();
@@ -89,7 +89,7 @@ impl<S: Sampler> Logger<'_, S> {
         }
     }
 
-    /// Notes a time. True if it is another one.
+    /// Notes a time; returns true if it differs from the last one.
     #[inline(always)]
     fn is_new(&mut self, time: u64) -> bool {
         std::mem::replace(&mut self.time, time) != time
@@ -115,7 +115,7 @@ impl<S: Sampler> Sink for Logger<'_, S> {
         self.make_room(blocks);
         let path = blocks.path(id);
         if path.leaves_kernel {
-            // Samples after it have the time that is estimated there, also if it has none itself.
+            // Later samples have the time estimated there, even if it has no sample itself.
             return each_step(self, blocks, point, id);
         }
         let lead = usize::from(path.lead);
@@ -165,7 +165,7 @@ impl<'t, S: Sampler> Work for &'t SerialReplay<S> {
 
     fn begin(&self, logger: &mut Logger<'t, S>, part: &Part) {
         logger.log.part = *part;
-        // Whatever was there before, the first step has its time and thread.
+        // Whatever came before, the first step logs its time and thread.
         (logger.time, logger.space) = (u64::MAX, None);
         logger.log.entries.push(Entry::Space(None));
     }

@@ -1,5 +1,5 @@
-//! Keeps the samples of a part of a trace, of which only some megabytes are in memory: a trace without points of
-//! synchronization is one part, and each of its bytes can stand for hundreds of branches.
+//! Keeps the samples of a part, only some megabytes of them in memory: a trace without sync points is one
+//! part, and each of its bytes can stand for hundreds of branches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use perfx_samples::Rows;
 
 use super::spill_file::{SpillFile, Stored};
 
-/// The size of a chunk, and of the pieces of those that were in the file, bytes: a piece of each buffer is in memory when they
-/// are merged.
+/// The size of a chunk, and of the pieces read back from the file, bytes. Merging holds one piece of each
+/// buffer in memory.
 const CHUNK: usize = 2 << 20;
 const PIECE: usize = 1 << 18;
 
@@ -21,7 +21,7 @@ pub(crate) struct SampleQueue {
     spill: SpillFile,
     stored: VecDeque<Stored>,
     last: Rows,
-    /// Why chunks are missing.
+    /// The error because of which chunks are missing.
     failed: Option<Error>,
 }
 
@@ -30,27 +30,27 @@ impl SampleQueue {
         SampleQueue { spill, stored: VecDeque::new(), last: Rows::default(), failed: None }
     }
 
-    /// Adds a record, which `write` appends to others, and the time by which it is sorted.
+    /// Adds the record that `write` appends, and the time by which it is sorted.
     #[inline(always)]
     pub(crate) fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.last.push(key, write);
         self.make_room();
     }
 
-    /// Adds a sample like others.
+    /// Adds a sample that is built from a stencil.
     #[inline(always)]
     pub(crate) fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
         self.last.push_alike(key, stencil, fields);
         self.make_room();
     }
 
-    /// Takes the samples and leaves an empty queue of the same capacity.
+    /// Takes the samples; leaves an empty queue of the same capacity.
     pub(super) fn take(&mut self) -> SampleQueue {
         let next = SampleQueue { last: self.last.empty(), ..SampleQueue::new(self.spill.clone()) };
         std::mem::replace(self, next)
     }
 
-    /// The size of those in memory, bytes.
+    /// The bytes of samples in memory.
     pub(super) fn held(&self) -> usize {
         self.last.size()
     }
@@ -70,7 +70,7 @@ impl SampleQueue {
         self.stored.extend(pieces);
     }
 
-    /// Gets back the chunk that was the next one, and keeps nothing in memory.
+    /// Puts the first chunk back, and moves all to the file.
     pub(super) fn store_first(&mut self, first: &Rows) {
         let mut pieces = VecDeque::from(self.store(first));
         pieces.append(&mut self.stored);
@@ -88,7 +88,7 @@ impl SampleQueue {
         })
     }
 
-    /// The next chunk, or the next piece of one; an empty one after the last.
+    /// The next chunk or piece of one; after the last, an empty one.
     ///
     /// # Errors
     ///

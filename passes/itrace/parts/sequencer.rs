@@ -1,8 +1,7 @@
-//! Lets threads use what they share one after the other, in the order of their numbers.
+//! Lets threads use a shared value in the order of their numbers.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What threads share.
 #[derive(Debug)]
 pub(super) struct Sequencer<T> {
     state: Mutex<State<T>>,
@@ -13,30 +12,30 @@ pub(super) struct Sequencer<T> {
 struct State<T> {
     /// The number whose turn it is.
     number: u64,
-    /// A number may never be done.
+    /// The turn of some number never ends.
     is_abandoned: bool,
     shared: T,
 }
 
 impl<T> Sequencer<T> {
-    /// The number 0 comes first.
+    /// Number 0 has the first turn.
     pub(super) fn new(shared: T) -> Sequencer<T> {
         let state = State { number: 0, is_abandoned: false, shared };
         Sequencer { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // After a panic the turns are abandoned, and nothing comes of what is shared.
+        // After a panic the turns are abandoned, and the shared value is not used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at what is shared, whoever's turn it is.
+    /// Reads the shared value out of turn.
     pub(super) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.lock().shared)
     }
 
-    /// Blocks until it is the turn of `number`, then calls `work`. It is the next number's turn then if this one
-    /// `is_done`. Nothing is done if its turn may never come.
+    /// Blocks until it is the turn of `number`, then calls `work`; ends the turn if it `is_done`. Does
+    /// nothing if the turn may never come.
     pub(super) fn take(&self, number: u64, is_done: bool, work: impl FnOnce(&mut T)) {
         let mut state = self.lock();
         while state.number != number && !state.is_abandoned {
@@ -52,7 +51,7 @@ impl<T> Sequencer<T> {
         }
     }
 
-    /// A number may never be done: no thread waits any more.
+    /// Releases the waiting threads: some turn may never end.
     pub(super) fn abandon(&self) {
         self.lock().is_abandoned = true;
         self.changed.notify_all();

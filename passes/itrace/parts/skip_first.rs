@@ -1,4 +1,4 @@
-//! Leaves out the first samples, as `s` of `--itrace` says.
+//! Leaves out the first samples, for `s` of `--itrace`.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use perfx_samples::Rows;
 
 use crate::itrace::events::Decoded;
 
-/// Leaves out samples, and counts which.
+/// Leaves out samples, and sums up their periods.
 #[derive(Debug)]
 pub(crate) struct SkipFirst {
     left: u64,
-    /// Events whose next sample in a buffer stands for what was left out there, too: their ids and layouts.
+    /// The ids and layouts of events whose next sample in a buffer gets the periods left out there.
     counting: Vec<(u64, Layout)>,
-    /// What was left out, by the buffer and the event.
+    /// The periods left out, by buffer and event.
     periods: HashMap<(usize, u64), u64>,
     endian: Endian,
 }
@@ -29,13 +29,13 @@ impl SkipFirst {
         SkipFirst { left: count, counting, periods: HashMap::new(), endian }
     }
 
-    /// True if nothing is left out any more.
+    /// True if all later samples are passed on.
     #[inline(always)]
     pub(super) fn is_done(&self) -> bool {
         self.left == 0 && self.periods.is_empty()
     }
 
-    /// Adds a row of a buffer to others unless it is left out.
+    /// Adds a row of a buffer to `to`, unless it is left out.
     pub(super) fn pass(&mut self, buffer: usize, (rows, number): (&Rows, usize), to: &mut Rows) {
         if self.is_done() {
             return to.extend(rows, number..number + 1);

@@ -1,5 +1,5 @@
-//! Keeps samples for which there is no room in memory in one temporary file, whatever the number of parts: a process can
-//! have some hundred files open.
+//! Keeps samples that do not fit in memory in one temporary file for all parts: a process may have only some
+//! hundred open files.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) struct SpillFile {
 #[derive(Default)]
 struct Shared {
     file: Option<Arc<File>>,
-    /// The size of the file, bytes, and the slots whose samples were taken again.
+    /// The size of the file, bytes, and the free slots.
     size: u64,
     free: Vec<Slot>,
 }
@@ -41,7 +41,7 @@ struct Slot {
 pub(super) struct Stored {
     file: Arc<File>,
     slot: Slot,
-    /// The size of them, bytes.
+    /// Their size, bytes.
     size: usize,
 }
 
@@ -50,7 +50,7 @@ impl SpillFile {
         SpillFile { temp_files, shared: Arc::default() }
     }
 
-    /// A temporary file for something else.
+    /// A new temporary file for other data.
     pub(crate) fn temp_file(&self) -> io::Result<File> {
         (self.temp_files)()
     }
@@ -87,7 +87,7 @@ impl SpillFile {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free slot of at least this size, or the next one at the end.
+    /// A free slot of at least this size, or a new one at the end.
     fn slot(&self, size: u64) -> io::Result<(Arc<File>, Slot)> {
         let size = size.next_multiple_of(ROUND);
         let mut shared = self.lock();

@@ -14,19 +14,19 @@ use perfx_samples::Rows;
 use super::events::Events;
 use super::stack::Stack;
 
-/// What decoding found, and the number of samples that were made of it.
+/// What decoding found, and the number of samples made.
 pub(super) type Counts = (SpeCounts, u64);
 
-/// Makes samples of records; yields batches of them.
+/// Makes samples of records, in batches.
 #[derive(Debug)]
 pub(super) struct Samples {
     pub(super) records: SpeRecords,
     pub(super) events: Events,
     pub(super) conv: Option<TimeConv>,
     pub(super) endian: Endian,
-    /// For each buffer, the records since the last one that was used.
+    /// The number of skipped records of each buffer since its last used one.
     pub(super) skipped: Vec<u64>,
-    /// The samples that were made, and where their number goes at the end.
+    /// The number of samples made, and where it goes at the end.
     pub(super) samples: u64,
     pub(super) total: Arc<Mutex<Counts>>,
 }
@@ -35,7 +35,6 @@ pub(super) struct Samples {
 const BATCH: usize = 1 << 20;
 
 impl Samples {
-    /// The next batch; `None` at the end.
     fn batch(&mut self) -> Result<Option<Rows>> {
         let mut made = Rows::default();
         let mut is_done = false;
@@ -54,7 +53,6 @@ impl Samples {
         Ok(Some(made))
     }
 
-    /// Makes the samples of a record.
     fn sample(&mut self, traced: &TracedRecord, made: &mut Rows) -> Result<()> {
         let (events, record) = (&self.events, &traced.record);
         if self.skipped.len() <= traced.buffer {
@@ -85,7 +83,6 @@ impl Samples {
                 cpu: traced.cpu,
                 period: events.period,
                 branches: [branches, &[]],
-                // The CPU does not report it.
                 branch_index: if branches.is_empty() { 0 } else { u64::MAX },
                 weight: record.latency.unwrap_or(0).into(),
                 data_src: if kind.has_data_source() { source } else { 0 },
