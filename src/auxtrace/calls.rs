@@ -59,13 +59,13 @@ pub struct Calls {
     dropped: usize,
     /// The number of calls that return to each address: a return to any other needs no search.
     returns: HashMap<u64, u32, RandomState>,
-    /// The number of open calls after a call had returned to an address.
+    /// For each return address, the number of open calls after a return to it.
     depths: HashMap<u64, usize, RandomState>,
-    /// For jumps, by end and target: true if that is in the middle of another function. Shared by copies.
+    /// By end and target of a jump: true if it leads into the middle of another function. Shared by copies.
     jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
 
-/// Maximum of calls kept; the oldest are dropped. No chain has more than 1,024.
+/// Maximum number of kept calls; the oldest are dropped. No chain has more than 1,024.
 const MOST: usize = 1 << 16;
 
 /// Maximum size of `depths`, and of `jumps`.
@@ -79,8 +79,8 @@ const SEARCHED: usize = 256;
 const RETPOLINE: u64 = 32;
 
 impl Calls {
-    /// Takes in a branch to `to`, 0 if that is not traced. `ends`: tracing ends with the branch. `function`
-    /// finds the function at an address now.
+    /// Takes in a branch to `to`, which is 0 if the target is not traced. `ends` is true if tracing ends with
+    /// the branch. `function` finds the function now at an address.
     pub fn branch(
         &mut self,
         to: u64,
@@ -125,7 +125,7 @@ impl Calls {
             Change::Jump(behind) => {
                 let depth = |calls: &Calls| calls.depths.get(&to).copied();
                 let count = match self.leaves(behind, to, &function) {
-                    // A label of the function can also be where one of its calls returns to.
+                    // A jump within a function pops nothing, even if a call returns to its target.
                     Some(false) => None,
                     Some(true) => {
                         let known = self.count_to(to).or_else(|| depth(self));
@@ -165,8 +165,8 @@ impl Calls {
         leaves
     }
 
-    /// The number of calls older than the newest one made by the function around `to`, which continues there because it
-    /// has an exception handler. The newest call of all is the unwinder's: execution never resumes in its frame.
+    /// The number of calls before the newest one that the function around `to` made; its exception handler is
+    /// there. The newest call of all is left out: the unwinder made it, and is never resumed.
     fn count_to_caller(&mut self, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<usize> {
         let here = function(to).filter(|here| here.start != to)?;
         let is_own = |call: &mut Call| {

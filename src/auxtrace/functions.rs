@@ -1,4 +1,4 @@
-//! Finds the functions that code belongs to by the symbols of its files.
+//! Finds the functions of code by the symbols of its files.
 
 use std::collections::HashMap;
 

@@ -31,7 +31,7 @@ pub struct IntelPt {
     pub event_config: u64,
     /// In the order of their first AUXTRACE records.
     pub buffers: Vec<Buffer>,
-    /// Where each trace begins in the data of its buffer; the traces of all buffers.
+    /// For all traces of all buffers, where they begin in the data of their buffer.
     pub begins: Vec<u64>,
     /// The events whose samples are in the traces, in time order.
     pub counters: Vec<Counter>,
@@ -113,7 +113,7 @@ impl IntelPt {
             }
             let traces = &mut self.buffers[*buffer].traces;
             let (end, before) = &ends[*buffer];
-            // The bytes already seen, if the data continues that before.
+            // The number of bytes already seen, if the data continues the last piece.
             let known = match may_overlap {
                 true => before.as_ref().and_then(|before| before.overlap(data)),
                 false => (*end == offset).then_some(0),
@@ -164,8 +164,8 @@ impl IntelPt {
         intel_pt::visits(trace, &self.config).for_each(add);
     }
 
-    /// Decodes all buffers, and passes the results of `work` to `done` in the order of the parts' times,
-    /// those of a buffer in order. Returns the threads' sinks, which no longer refer to blocks.
+    /// Decodes all buffers, and passes the results of `work` to `done` by the times of the parts; those of
+    /// one buffer stay in order. Returns the threads' sinks, which no longer refer to blocks.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The instruction traces of a recording with all that is needed to decode them: finds the AUX data, which
-//! thread ran where and when, and the code; decodes on many threads, with results in time order.
+//! Decodes the instruction traces of a recording on many threads, with results in time order: finds the AUX
+//! data, the code, and which thread ran where and when.
 //!
 //! 1. A [`Survey`] takes in the records of [`Survey::kinds`] in file order, and ends as a [`Tracer`] with its traces and a
 //!    [`Recorded`].

@@ -10,7 +10,7 @@ use perfx_trace::{Trace, coresight, intel_pt};
 use crate::coresight::{TraceUnit, Written};
 use crate::sampled::trace_in_sample;
 
-/// Lists packets with the descriptions in the records seen so far.
+/// Lists packets by what the records seen so far describe.
 #[derive(Debug, Default)]
 pub struct Listing {
     is_pt: bool,
@@ -24,7 +24,7 @@ pub struct Listing {
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// The data is that of one trace unit: that of `cpu`.
+    /// All data is from one trace unit, that of `cpu`.
     is_raw: bool,
     cpu: u32,
 }

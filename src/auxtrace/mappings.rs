@@ -30,18 +30,18 @@ pub(crate) struct Mappings {
     pub(crate) ignored_pokes: u64,
     /// Address filters; without any, all code is traced.
     pub(crate) filters: Vec<Filter>,
-    /// The beginnings and ends of mappings, ascending, from the first use on.
+    /// The beginnings and ends of mappings, ascending; computed at the first use.
     pub(crate) bounds: OnceLock<Vec<u64>>,
 }
 
-/// Maximum of changes kept; later ones are ignored.
+/// Maximum number of kept changes; later ones are ignored.
 const MOST_POKES: usize = 1 << 13;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Added to an address, gives the offset in the file; wraps.
+    /// An address plus this, wrapping, is its offset in the file.
     pub(crate) shift: u64,
 }
 

@@ -21,7 +21,7 @@ pub struct Needed {
     pub is_hidden: bool,
     /// True if the code is found and matches the recording.
     pub is_found: bool,
-    /// The bytes of the traces after an address in this code, up to the next address in a packet.
+    /// The bytes of the traces from each address in this code to the next address in a packet.
     pub bytes: u64,
 }
 
@@ -31,7 +31,7 @@ type Sums = BTreeMap<(Option<u32>, bool), u64>;
 /// The DSO at an address, and the time until which this holds.
 type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomState>;
 
-/// Instead of the number of a DSO: unknown code of guests.
+/// Used as the number of a DSO for unknown code of guests.
 const HIDDEN: u32 = u32::MAX;
 
 /// Maximum size of [`Places`].

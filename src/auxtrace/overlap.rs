@@ -25,9 +25,9 @@ impl Ending {
         Some(Ending { psb, tail, padding })
     }
 
-    /// The number of bytes at the beginning of `next` that were seen before; `None` if data is lost between.
+    /// The number of bytes at the beginning of `next` that were seen before; `None` if data between was lost.
     ///
-    /// If the PSB is not in `next`, it was overwritten with all data before it: nothing decodable was seen.
+    /// If the PSB is not in `next`, it was overwritten, as was all data before it: `next` is all new.
     pub(crate) fn overlap(&self, next: &[u8]) -> Option<usize> {
         let same = psbs(next).find(|psb| psb.tsc == self.psb.tsc)?;
         let tail = &self.tail[..self.tail.len() - self.padding];

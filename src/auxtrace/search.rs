@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::image::{Code, Known};
 use crate::recorded::Recorded;
 
-/// The code of a recording with these build-ids, features, byte order and name, searched for in `places`.
+/// Searches `places` for the code of a recording with these build-ids, features, byte order and name.
 pub fn traced_code(
     places: &IdOptions,
     recorded: &mut Recorded,

@@ -206,7 +206,7 @@ impl Survey {
         }
     }
 
-    /// Where the data of a record is that begins `start` bytes after its beginning.
+    /// The place of a record's data, which begins at its byte `start`.
     fn place(&mut self, record: &Record<'_>, start: usize, data: &[u8]) -> Place {
         match record.origin() {
             Origin::Chunk { .. } => Place::Kept(self.kept.add(data)),
@@ -219,7 +219,7 @@ impl Survey {
         self.tracers.is_empty() && self.chunks.is_empty()
     }
 
-    /// True if all AUX data is of one tracer, and that needs the code that ran.
+    /// True if all AUX data is of one tracer, whose traces are decoded with the code.
     pub fn follows_code(&self) -> bool {
         (self.pt.is_some() || self.written.has_info()) && self.tracers.len() == 1
     }

@@ -20,7 +20,7 @@ pub enum Tracer {
     CoreSight(CoreSight),
 }
 
-/// The instructions that a tracer records as branches besides taken ones.
+/// The instructions besides branches for which a trace has atoms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atoms {
     /// WFI and WFE.
