@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use object::{Object as _, ObjectSection as _};
 
-/// The maximum that is read of one file, and of expanded call frame information of all files: enough for the
-/// tables of the largest programs, and a limit for hostile files.
+/// Maximum number of bytes read of one file, and of the expanded call frame information of all files: enough
+/// for the largest programs, and a limit for hostile files.
 pub const MOST_READ: u64 = 1 << 30;
 
 /// Maximum compression ratio of a section of DWARF. Real ones have 2 to 10; a header may contain any size.

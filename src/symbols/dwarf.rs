@@ -23,7 +23,7 @@ use crate::compressed::{MOST_READ, debug_section};
 /// The stack size of a thread that reads DWARF, bytes. Only used pages take memory.
 pub const DWARF_STACK: usize = 32 << 20;
 
-/// The part of it that nested calls may use: some ten thousand levels. Compilers nest a few dozen.
+/// The part of [`DWARF_STACK`] for nested calls: some ten thousand levels. Compilers nest a few dozen.
 const MOST_NESTED: usize = DWARF_STACK / 2;
 
 /// The allowed reads per byte of DWARF. Looking up all addresses of a large program takes one per byte.
