@@ -1,4 +1,4 @@
-//! Records which samples are kept, and what they need.
+//! Notes which samples are kept, and what they need.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,7 @@ pub(crate) struct ChosenSamples {
     /// The places of the first and the last kept sample in the file.
     pub(crate) places: Option<(Place, Place)>,
     pub(crate) times: Option<(u64, u64)>,
-    /// Kept samples of each batch that has any; the current batch, and the value of `samples` at its start.
+    /// The number of kept samples of each batch with any; the current batch, and `samples` at its start.
     pub(crate) batches: HashMap<Place, u64>,
     pub(crate) batch: Option<Place>,
     pub(crate) before: u64,
