@@ -441,7 +441,7 @@ impl<I: Image> Flow<I> {
                 draft.bits += 1;
             }
         }
-        // Only an address in the trace leads there; the path ends after it.
+        // If so, the path ends with this step: only an address in the trace leads to user code.
         let leaves_kernel = draft.steps.last().is_some_and(|step| {
             let is_of_kernel = !is_user(self.blocks[step.block].last);
             is_of_kernel && step.to.is_some_and(|to| is_user(self.blocks[to].start))
@@ -449,7 +449,7 @@ impl<I: Image> Flow<I> {
         self.blocks.paths.insert(key, &draft, leaves_kernel)
     }
 
-    /// The block at the target of a block's branch, or after it, if that never changes.
+    /// The block to which a branch leads, taken or not, if that never changes.
     fn linked(&mut self, id: BlockId, is_taken: bool) -> Option<BlockId> {
         let block = &self.blocks[id];
         let ip = if is_taken { block.target } else { block.next };

@@ -61,7 +61,7 @@
 //! assert_eq!(taken.0, [(0x1002, 0x1000), (0x1004, 0x1000), (0x1002, 0x1000)]);
 //! ```
 
-// Types of others contain those of this package, and derive Debug.
+// Types of other packages contain those of this one, and derive Debug.
 #![warn(missing_debug_implementations)]
 
 mod a64;

@@ -113,7 +113,7 @@ pub enum Event {
         /// True if a transaction was aborted.
         aborts: bool,
     },
-    /// The exception that the next [`Event::Interrupt`], [`Event::End`] or system call is (CoreSight).
+    /// The type of the next exception, an [`Event::Interrupt`], [`Event::End`] or system call (CoreSight).
     Exception {
         /// Its type: 0 reset, 2 a call, 14 and 15 interrupts.
         number: u16,

@@ -46,9 +46,9 @@ pub(super) enum Packet {
         number: u16,
     },
     Reset,
-    /// The oldest elements that were executed.
+    /// This many of the oldest elements were executed.
     Commit(u32),
-    /// The youngest elements that were not executed.
+    /// The `count` youngest elements were not executed.
     Cancel {
         count: u32,
         /// The youngest remaining atom is inverted, and these atoms follow.
@@ -110,7 +110,7 @@ impl Address {
     }
 }
 
-/// The space named by a context, if any; `before` is the previous one, switches give threads by time.
+/// The space that a context names, else `before`; if contexts name none, that of the last switch.
 pub(super) fn space(
     config: &Config,
     context: Option<Context>,

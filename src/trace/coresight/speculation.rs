@@ -31,7 +31,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// The number of elements that a commit or cancel counts it as.
+    /// The number of elements it counts as in a commit or cancel.
     fn weight(&self) -> u32 {
         match self {
             Element::Atoms(atoms) => atoms.count,

@@ -49,7 +49,7 @@ impl Sink for Stacks {
     }
 }
 
-/// Takes whole paths.
+/// Takes whole paths, and passes on their steps.
 struct ByPath(Stacks);
 
 impl Sink for ByPath {

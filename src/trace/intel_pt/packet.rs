@@ -82,7 +82,7 @@ pub(super) enum Packet {
     Exstop {
         has_fup: bool,
     },
-    /// A group of items begins: the first of a block, unless the previous group has not ended.
+    /// A group of items begins. It is the first of a block unless a block is already open.
     Bbp {
         is_first: bool,
         group: u8,
@@ -123,7 +123,7 @@ pub(super) struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// Reads from an offset on, where a PSB should be, as a processor with these errata writes them.
+    /// Reads packets of a processor with these errata, from an offset on, where a PSB should be.
     pub(super) fn new(trace: &'a Trace<'_>, at: u64, errata: Errata) -> Packets<'a> {
         Packets { cursor: trace.cursor(at), last: 0, item: None, errata }
     }
@@ -249,7 +249,7 @@ impl<'a> Packets<'a> {
                 1 => (Packet::Tsx { inside: window[1] & 1 != 0, aborted: window[1] & 2 != 0 }, 2),
                 _ => (Packet::Other, 2),
             },
-            // Two packets of cycles never follow each other, unless the first one is full.
+            // Two CYC packets never follow each other, unless the first one is full.
             first if first & 7 == 7 && self.errata.skd007 && window[1..3] == OVF => (Packet::Other, 1),
             first if first & 3 == 3 => cyc(window),
             _ => (Packet::Bad, 1),

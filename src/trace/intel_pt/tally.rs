@@ -44,7 +44,7 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
     let (mut past, mut tracing) = (Past::default(), Tracing::default());
     let (mut branches, mut targets, mut others) = (0, 0, BTreeMap::new());
     let mut first = None;
-    // PSB+ says that code is traced.
+    // True if the PSB+ says that code is traced.
     let mut is_on_in_psb = false;
     loop {
         if !past.is_in_psb {
@@ -74,7 +74,7 @@ pub fn tally(trace: &Trace<'_>, config: &Config) -> Tally {
             Packet::Fup(ip) if is_in_psb => is_on_in_psb = ip.is_some(),
             Packet::Psb => is_on_in_psb = false,
             Packet::PsbEnd if is_in_psb => tracing.set(is_on_in_psb, now),
-            // After lost packets it is the address at which execution continues.
+            // After lost packets, a FUP has the address at which execution continues.
             Packet::Fup(_) | Packet::Tnt { .. } | Packet::Tip(_) => tracing.set(true, now),
             Packet::Pgd(_) | Packet::TraceStop | Packet::Overflow | Packet::Bad | Packet::Cut => {
                 tracing.set(false, now);

@@ -64,7 +64,7 @@ impl PositionReader for Visits<'_, '_> {
         self.past.read(&packet, &self.packets, &self.config, self.trace);
         self.past.end(&packet);
         if matches!(packet, Packet::Bad | Packet::Cut) {
-            // The bytes after the last sync point are not read.
+            // Without another sync point, the rest is not read.
             let next = after_damage(self.trace, offset, &self.config);
             self.packets =
                 next.unwrap_or_else(|| Packets::new(self.trace, self.trace.len(), self.config.errata));
