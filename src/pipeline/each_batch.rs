@@ -145,7 +145,7 @@ struct Prescans(Vec<Option<Box<dyn AnyPrescan>>>);
 
 impl Prescans {
     fn of<W: Work>(chain: &[W]) -> Prescans {
-        // A stage that needs the batches in order depends on the records from the stage before it.
+        // A later stage that needs the batches in order has none: it depends on the stage before.
         let used = |(at, stage): (usize, &W)| stage.prescan().filter(|_| at == 0 || stage.fork().is_some());
         Prescans(chain.iter().enumerate().map(used).collect())
     }

@@ -36,7 +36,7 @@ impl Stage {
     }
 
     /// A rewrite whose batches can be rewritten in any order, each after the prescans of all batches up to
-    /// it. The prescan replaces a last survey without a walk of its own, and sees batches as a survey does.
+    /// it. The prescan saves a last survey and its walk, and sees batches as a survey does.
     pub fn rewrite_prescanned<R: Prescanned + Fork>(rewrite: R) -> Stage {
         Stage(Kind::Rewrite(Box::new(Erased::new(rewrite).prescanned().forking())))
     }

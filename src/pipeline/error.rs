@@ -94,7 +94,7 @@ impl Error {
     ///
     /// # Errors
     ///
-    /// Anything else is the cause: the error itself.
+    /// The error itself, if anything else is the cause.
     pub fn into_format(self) -> Result<perfx_format::Error> {
         let mut failure = match self {
             Error::Format(error) => return Ok(error),
@@ -211,7 +211,7 @@ impl fmt::Display for NotLast {
     }
 }
 
-/// Writes the messages of an error and of its causes, up to one that includes those of its own.
+/// Writes the messages of an error and of its causes, up to one whose message includes its causes.
 fn write_chain(f: &mut fmt::Formatter<'_>, error: &(dyn StdError + 'static)) -> fmt::Result {
     write!(f, "{error}")?;
     let whole = error.is::<Error>() || error.is::<perfx_format::Error>();

@@ -1,4 +1,4 @@
-//! Finds records in copied COMPRESSED records that belong in the front of pipe data, or a file's header.
+//! Finds records that belong at the front of pipe data or in a header, inside copied COMPRESSED records.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -18,7 +18,7 @@ pub(crate) struct Hidden {
 }
 
 impl Hidden {
-    /// A search in compressed records that are copied unexpanded; not `wanted` only if a file stays a file.
+    /// A search in compressed records that are copied unexpanded; not needed if a file stays a file.
     pub(crate) fn new(recording: &Recording, wanted: bool) -> Hidden {
         let mmap_len = recording.compressed().map_or(0, |compressed| compressed.mmap_len);
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }

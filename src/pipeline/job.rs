@@ -274,7 +274,7 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
         return features;
     }
     if expand {
-        // The zeros of perf stat record do not announce compressed records.
+        // Zeros, which `perf stat record` writes, do not announce compressed records.
         features.retain(|feature, section| {
             *feature != Feature::COMPRESSED || section.iter().all(|byte| *byte == 0)
         });
@@ -291,7 +291,7 @@ fn features_of(recording: &Recording, form: OutputForm, expand: bool) -> Feature
     features
 }
 
-/// A file of perf stat needs feature STAT, which pipe data lacks: else perf refuses counters without ids.
+/// Sets feature STAT for a file of perf stat: pipe data lacks it, but perf needs it for counters without ids.
 fn set_stat(session: &mut Session) {
     let counts = session.events.iter().all(|event| event.attr().sample_period == 0);
     if counts && session.feature(Feature::STAT).is_none() {

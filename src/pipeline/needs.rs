@@ -40,8 +40,8 @@ pub struct Needs {
     /// False only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no
     /// dropped record.
     pub barrier: bool,
-    /// True if its surveys need not see the changes of earlier passes, because they are only needed for pipe
-    /// data, which must have the result at its front; for a file, the pass collects it during the rewrite.
+    /// True if its surveys need not see the changes of earlier passes. They only serve pipe data, which has
+    /// the result at its front; for a file, the pass collects it during the rewrite.
     pub surveys_input: bool,
     /// The reaction to unreadable records. With several passes, the strictest applies.
     pub damage: Damage,

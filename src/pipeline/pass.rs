@@ -136,7 +136,7 @@ pub trait Survey: Sized + Send + 'static {
     fn end(self, session: &mut Session) -> Result<Stage>;
 }
 
-/// The stage that records go through on their way to the output. Every method has a default that copies.
+/// The stage that records go through on their way to the output. By default, all records are copied.
 pub trait Rewrite: Sized + Send + 'static {
     /// Called before a batch, for the first pass of a chain only: the others see its output.
     fn begin_batch(&mut self, _batch: &Batch) -> Interest {
@@ -154,7 +154,7 @@ pub trait Rewrite: Sized + Send + 'static {
         out.keep(record)
     }
 
-    /// Called after a batch's last record: emit anything still buffered. Boundaries depend only on the input.
+    /// Called after a batch's last record, to emit what is still buffered. Batches depend only on the input.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ impl Plan {
     }
 }
 
-/// The requirements of the output's form for every record, in addition to the passes.
+/// The requirements of the output's form for every record, in addition to those of the passes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,
@@ -203,7 +203,7 @@ fn addresses(bytes: &[u8]) -> Range<usize> {
     start..start + bytes.len()
 }
 
-/// The range of bytes within those at these addresses, if they are inside.
+/// The range of `bytes` within those at the addresses `all`; `None` if they are not inside.
 fn range_in(all: &Range<usize>, bytes: &[u8]) -> Option<Range<usize>> {
     let Range { start, end } = addresses(bytes);
     (all.start <= start && end <= all.end).then(|| start - all.start..end - all.start)

@@ -50,7 +50,7 @@ pub struct Report {
     pub lines: Vec<(Level, String)>,
 }
 
-/// The suffix of a line with details for `-v`, which omits the suffix.
+/// Ends a line that has details for `-v`; with `-v`, it is omitted.
 pub const LISTED: &str = " (-v lists them)";
 
 impl Report {

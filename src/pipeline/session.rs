@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// The bytes of the files made by earlier passes, by path. They are mapped, because an image of JIT code
-    /// may have holes of any size; a temporary file with several of them is mapped once.
+    /// may have holes of any size; a temporary file that holds several files is mapped once.
     ///
     /// # Errors
     ///
