@@ -516,7 +516,7 @@ fn addresses_in_raw_data_are_shown_and_selected() {
         assert!(refused.stderr.contains("is not hex digits, such as"), "{wrong}: {}", refused.stderr);
     }
     let refused = view(&input, &["--where", "saddr < \"7f000001\""]);
-    assert!(refused.stderr.contains("`saddr` is bytes: it is compared by =="), "{}", refused.stderr);
+    assert!(refused.stderr.contains("`saddr` is bytes: compare it with =="), "{}", refused.stderr);
     let refused = view(&input, &["--where", "saddr == 1"]);
     assert!(refused.stderr.contains("`saddr` is bytes: give it in quotation marks"), "{}", refused.stderr);
 }
