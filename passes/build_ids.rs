@@ -113,7 +113,7 @@ struct FoundIds {
     recorded: HashMap<(i32, Box<[u8]>), Origin>,
     /// These records, as entries of a BUILD_ID section, until `ids` is created.
     recorded_entries: Vec<u8>,
-    /// DSOs whose id was missing at their first use, and the number of these that the recording names later.
+    /// DSOs whose id was missing at their first use, and the number of these whose id is recorded later.
     without: HashSet<(i32, Box<[u8]>)>,
     too_late: u64,
     /// The ids in MMAP2 records.

@@ -331,7 +331,7 @@ impl Survey for IndexSurvey {
     }
 
     fn end(self, _session: &mut Session) -> Result<Stage> {
-        // Only with several inputs and without a step.
+        // This survey runs only with several inputs and without a step.
         Ok(Stage::begin(move |begin| self.options.begin(*self.facts, None, begin)))
     }
 }

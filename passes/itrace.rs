@@ -96,8 +96,7 @@ impl Itrace {
         self
     }
 
-    /// Makes the events of the samples; the samples are decoded by a [`DecodedTrace`] of the written
-    /// recording.
+    /// Makes only the events; a [`DecodedTrace`] of the written recording decodes their samples.
     #[must_use]
     pub fn apart(self, apart: Apart) -> Itrace {
         Itrace { apart: Some(apart), ..self }

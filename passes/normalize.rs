@@ -261,7 +261,7 @@ impl Rewrite for Narrow {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (reader, kind) = (self.reader, record.kind());
         if !reader.deferred_chains && kind == RecordType::CALLCHAIN_DEFERRED {
-            // Their number is that of the samples that lack them.
+            // Not counted here: each sample that loses its chain is.
             out.drop_record(record);
             return Ok(());
         }

@@ -62,7 +62,7 @@ struct Proof {
     names: HashMap<u64, Vec<u8>>,
     /// The highest CPU with a sample.
     cpu: Option<u32>,
-    /// Records with oddities, and the number of records for each code of `perfx doctor`.
+    /// The number of records with oddities, also for each code of `perfx doctor`.
     odd: u64,
     /// The number of records of kinds unknown to every perf.
     impossible: u64,

@@ -236,7 +236,7 @@ impl RemapCounts {
             report.say(level, format!("{ids} not in the recording"));
         }
         let changed = || self.paths.iter().filter_map(|(old, new)| Some((old, new.as_ref()?)));
-        // A path that existed before, or several that become one: perf adds them up.
+        // If the new path existed before, or several paths become one, perf adds them up.
         let mut there: BTreeSet<&[u8]> =
             self.paths.iter().filter(|(_, new)| new.is_none()).map(|(path, _)| &path[..]).collect();
         let same = changed().filter(|(_, new)| !there.insert(new)).count() as u64;

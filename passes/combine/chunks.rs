@@ -7,7 +7,7 @@ use perfx_format::{Record, RecordType};
 
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// By record without payload (size, offset, reference, buffer): the hash of the payload and its input.
+    /// By record without payload (size, offset, reference, buffer): hash of the payload, number of the input.
     seen: HashMap<Box<[u8]>, (u64, usize)>,
     pub(super) dropped: u64,
 }

@@ -38,7 +38,7 @@ pub(super) struct InputFacts {
     pub(super) latest: u64,
     /// Times of the earliest and the latest sample.
     pub(super) sampled: Option<(u64, u64)>,
-    /// The number of records after one with a later time. A batch before an earlier one counts once.
+    /// The number of records after one with a later time; of those in earlier batches, one per batch.
     pub(super) late: u64,
     pub(super) records: u64,
     /// Events defined among the records of pipe data.
@@ -77,7 +77,7 @@ impl InputFacts {
                 let (first, last) = self.sampled.unwrap_or((time, time));
                 self.sampled = Some((first.min(time), last.max(time)));
             }
-            // The first record of a batch is rarely its earliest, but late records are rare, too.
+            // True for the first record with a time of a batch, and rarely for others.
             if let Some((earliest, first)) = self.batches.last_mut().filter(|batch| time < batch.0) {
                 *first = if *first == u64::MAX { time } else { *first };
                 *earliest = time;

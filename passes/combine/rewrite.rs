@@ -96,8 +96,8 @@ impl Combining {
         Combining { inputs, made, index, step, sets_times, deduplicator, ..Combining::default() }
     }
 
-    /// Writes records up to and including time `limit` of the first input, and below it of the others;
-    /// without `limit`, all that are ready. Stops after about `most` bytes; returns true if there are more.
+    /// Writes records of the first input up to and including time `limit`, of the others before it; without
+    /// `limit`, all that are ready. Stops after about `most` bytes; returns true if there are more.
     fn put(&mut self, limit: Option<u64>, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         std::mem::take(&mut self.index).iter().try_for_each(|record| out.put(record))?;
         let mut left = most;

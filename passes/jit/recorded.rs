@@ -12,7 +12,7 @@ use perfx_model::hits::FirstUse;
 
 use perfx_resolve::pid_in;
 
-/// A marker: the record of a jitdump that a process mapped.
+/// A marker: the record of a process's mapping of a jitdump.
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
     pub(super) pid: u32,
@@ -84,7 +84,7 @@ impl Lineage {
     }
 }
 
-/// A mapping of memory without a file, with the fields for a record after it.
+/// A mapping of memory without a file, with the fields for a mapping of an image there.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) map: Map,

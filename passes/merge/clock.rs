@@ -47,7 +47,7 @@ impl TimeConv {
     }
 }
 
-/// Units of the guest's clock per unit of the host's: positive, and so that no sum below overflows.
+/// Units of the guest's clock per unit of the host's: positive, and too small to overflow sums below.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale(f64);
 

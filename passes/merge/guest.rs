@@ -158,7 +158,7 @@ impl Guest {
     }
 }
 
-/// Maximum of waiting bytes in memory: far above perf's two rounds, but files of a directory are unordered.
+/// Maximum number of waiting bytes: far more than perf's two rounds, but files of a directory are unordered.
 const WAITING_MAX: u64 = 32 << 20;
 
 fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
@@ -289,7 +289,7 @@ impl GuestFacts {
         Ok(())
     }
 
-    /// Before perf 6.0 there was no ID_INDEX, but records reveal the CPU of an id that belongs to one.
+    /// Before perf 6.0 there was no ID_INDEX, but the records of an id reveal its CPU if it has only one.
     fn complete_vcpus(&mut self) {
         for (&id, vcpus) in &self.seen {
             let only = vcpus.first().copied().filter(|_| vcpus.len() == 1);

@@ -28,7 +28,7 @@ pub(crate) struct Merging {
     /// ID_INDEX records, which go before the host's first record with a time; empty after that.
     front: Vec<Vec<u8>>,
     begun: bool,
-    /// The place of the host's first record with a time, except FINISHED_INIT, which the host has elsewhere.
+    /// The host's first record with a time, unless that is FINISHED_INIT.
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
     /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.

@@ -209,7 +209,7 @@ pub(crate) struct Timeline {
     events: Vec<At>,
 }
 
-/// The moments at which a clock is followed on the host, and events and maximum length, ns, of each.
+/// The number of moments at which a clock is followed, and their events and maximum length, ns.
 const STOPS: usize = 128;
 const STOP_EVENTS: usize = 512;
 const STOP_LENGTH: i64 = 4_000_000_000;
@@ -228,7 +228,7 @@ impl Timeline {
         let moments = opened.guest.facts.moments.take();
         let facts = &opened.guest.facts;
         let first = moments.iter().map(|moment| clock.units(moment.time)).min().unwrap_or(0);
-        // The same VCPUs in any process.
+        // All these processes have the same VCPUs.
         let vcpus: Vec<u32> = opened
             .processes
             .first()
@@ -284,7 +284,7 @@ impl Timeline {
         stops.collect()
     }
 
-    /// The host times of those, widened by the remaining uncertainty of the clock.
+    /// The host times of these moments, widened by the remaining uncertainty of the clock.
     fn windows(&self, fit: &Fit) -> Vec<(u64, u64)> {
         let length = (fit.known.1 - fit.known.0).max(1) as f64;
         let drift = DRIFT_MORE + 2.0 * fit.error as f64 / length;

@@ -221,7 +221,7 @@ impl VcpuRuns {
     }
 }
 
-/// Records when the threads ran, until enough is known.
+/// Logs when the threads ran, until enough is known.
 #[derive(Clone, Debug)]
 pub(crate) struct VcpuRunLog {
     pub(crate) switches: Switches,

@@ -127,7 +127,7 @@ pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> 
     }
     let mut taken = Vec::new();
     if session.feature(Feature::EVENT_DESC).is_none() {
-        // The ids are those of one recording, but names are common.
+        // Ids belong to one recording, but the names are the same.
         let names = event_names(&other, &HashMap::new());
         if let Some(section) = event_desc(session, &names) {
             session.set_feature(Feature::EVENT_DESC, section);

@@ -17,7 +17,7 @@ pub(super) struct Done {
     pub(super) entries: u64,
     /// Samples at addresses in no mapping.
     pub(super) ips: u64,
-    /// Both, for processes without a known mapping.
+    /// Such entries and samples of processes without a known mapping.
     pub(super) unmapped: u64,
     pub(super) samples: BTreeMap<Category, u64>,
     /// Features that were left out.
@@ -67,7 +67,7 @@ impl Done {
         left_out: &LeftOut,
         session: &mut Session,
     ) {
-        // The call chains of --call-graph dwarf are in them.
+        // The stacks hold the call chains of --call-graph dwarf.
         let unwinds = self.samples.contains_key(&Category::Stacks) && has_stacks;
         let mut counts = self.samples.clone();
         let named = self.names.keys().map(|(category, _)| category);

@@ -68,7 +68,7 @@ fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if letters between digits and signs are words of this section and numbers short, or `or` accepts.
+/// True if the text has only short numbers, words of this section, words that `or` accepts, and signs.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -84,7 +84,7 @@ fn is_commit(word: &str) -> bool {
     (7..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// True for the number of a model: words of two letters or less, with a digit.
+/// True for the number of a model: parts of at most two letters between digits.
 fn is_model(word: &str) -> bool {
     let mut parts = word.split(|letter: char| letter.is_ascii_digit());
     word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)

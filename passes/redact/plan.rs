@@ -27,7 +27,7 @@ fn are_modifiers(text: &[u8]) -> bool {
     text.len() <= 16 && text.iter().all(|byte| b"ukhGHpPSDIeWRb".contains(byte))
 }
 
-/// True for the text after a PMU's name: terms with numbers, then `/` and modifiers. A user chooses `name=`.
+/// True for the text after a PMU's name: terms with numbers, then `/` and modifiers; not for `name=TEXT`.
 fn are_terms(text: &[u8]) -> bool {
     let Some(end) = text.iter().rposition(|&byte| byte == b'/') else { return false };
     let (terms, modifiers) = (&text[..end], &text[end + 1..]);

@@ -42,7 +42,7 @@ impl LeftOut {
         (!self.by_rule.is_empty()).then(|| by_kind(&self.by_rule))
     }
 
-    /// Reports the counts, with `checks` as warnings. Lines about unknown data begin with `prefix`.
+    /// Reports the counts, as warnings if `checks` is true. Lines about unknown data begin with `prefix`.
     pub(crate) fn report(&self, prefix: &str, checks: bool, report: &mut Report) {
         let done = |what: &'static str| if checks { "" } else { what };
         if let Some(padding) = self.zeroed.padding() {

@@ -1,4 +1,4 @@
-//! Finds the offset of a guest that misjudges its clock's rate: offset and rate at once.
+//! Finds offset and rate at once, for a guest that misjudges the rate of its clock.
 //!
 //! Pairs of an offset and a rate are grouped into cells. A cell is rejected as soon as too many events would
 //! lie in gaps for every pair of it; the others are halved until they are small. The long gaps of idle VCPUs
