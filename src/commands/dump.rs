@@ -346,7 +346,7 @@ impl Dump {
                 Ok(())
             },
         );
-        // The error explains the bytes that are not records.
+        // A fault of the header explains an error in the records.
         recording.check_whole()?;
         Ok(shown?)
     }
@@ -431,7 +431,7 @@ impl Dump {
 }
 
 struct Records {
-    /// The kinds that are shown, with those that share a bit of the set.
+    /// The kinds that are shown, and all that share their bits.
     wanted: Kinds,
     /// The kinds that are shown; all if it is empty.
     only: Vec<RecordType>,
@@ -453,7 +453,7 @@ struct Page {
 }
 
 impl Default for Page {
-    /// The text before the first record.
+    /// The start of a batch.
     fn default() -> Page {
         Page { text: Vec::new(), listed: None, next: Ok(Some(0)) }
     }
@@ -463,7 +463,7 @@ impl Default for Page {
 const PAGE: usize = 16 << 20;
 
 impl Records {
-    /// Writes a batch, beginning with a page that is already there.
+    /// Writes a batch, whose first page is already made.
     fn write(
         &self,
         batch: &Batch,
@@ -551,7 +551,7 @@ impl Records {
             text.push(b'\n');
         }
         if !self.listed.is_empty() && trace_of(record, &batch.layouts).is_some() {
-            // The packets are its last member.
+            // The packets follow in the object.
             let end = text[begin..].trim_ascii_end().len();
             text.truncate(begin + end - 1);
         }

@@ -76,8 +76,8 @@ pub(crate) fn headings(recording: &mut Recording) -> Vec<(&'static str, Vec<(Str
     all
 }
 
-/// Reads pipe data up to the first sample if its front leaves events without names: some writers send
-/// EVENT_UPDATE records, or features after other records, before it. Returns names by event id.
+/// Reads pipe data up to the first sample if its front does not name all events: some writers send
+/// EVENT_UPDATE records, or features after other records. Returns names by event id.
 fn read_on(recording: &mut Recording, report: &mut Report) -> HashMap<u64, Vec<u8>> {
     let mut names = HashMap::new();
     if recording.form != Form::Pipe || recording.features.contains_key(&Feature::EVENT_DESC) {

@@ -32,7 +32,7 @@ const HOST: &str = "Recording of the host: a file, a FIFO, a directory, or - for
     verbatim_doc_comment,
     override_usage = "perfx merge [OPTIONS] HOST GUEST…",
     mut_arg("positional", |host| host.index(1).value_name("HOST").help(HOST)),
-    // If -i came after it, no argument would be a guest.
+    // With -i, the first argument would not be a guest.
     mut_arg("input", |host| host.hide(true)),
 )]
 pub(crate) struct Merge {

@@ -73,7 +73,7 @@ pub(crate) struct Pack {
     verbosity: VerbosityArgs,
 }
 
-/// The last file of a pack, [`MANIFEST`], which `perfx unpack` checks the others by.
+/// The last file of a pack, [`MANIFEST`]; `perfx unpack` checks the others by it.
 pub(crate) type Output<'m> = Document<FORM, &'m Manifest>;
 
 pub(crate) const FORM: u32 = 1;

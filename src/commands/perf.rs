@@ -129,7 +129,7 @@ fn translated(tool: &'static Tool, words: &[OsString]) -> Translated {
     }
     whole.push("--like-perf".into());
     whole.extend(own);
-    // For functions and code, perf takes the files of this machine, whether they are the recorded ones or not.
+    // For functions and code, perf takes this machine's files, even if they are not the recorded ones.
     let has = |name: &str| whole.iter().any(|word| word.as_encoded_bytes().starts_with(name.as_bytes()));
     let reads_code = tool.name == "script" || tool.name == "inject" && has("--itrace");
     if reads_code && !has("--foreign") {
@@ -142,7 +142,7 @@ fn translated(tool: &'static Tool, words: &[OsString]) -> Translated {
 fn leave(name: &str, words: &[OsString], what: &str) -> u8 {
     let tool = name.strip_prefix("perf-").map(OsString::from);
     let words: Vec<OsString> = tool.into_iter().chain(words.iter().cloned()).collect();
-    // In the process of a caller, another program cannot take over.
+    // perf would replace a program that calls perfx as a library.
     let Some((perf, passed)) = next::find(&words).filter(|_| !streams::are_given()) else {
         tell(&format!("perfx does not have {what}, and there is no other perf in PATH"));
         return WRONG;

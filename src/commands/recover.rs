@@ -84,7 +84,7 @@ fn has_impossible_kinds(batch: &Batch) -> bool {
     false
 }
 
-/// True if all records that a file has in its header can be read.
+/// True if all records of [`Kinds::HEADER`] can be read.
 fn has_readable_headers(batch: &Batch) -> bool {
     let headers = Kinds::HEADER;
     let mut walker = batch.walk();

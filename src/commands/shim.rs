@@ -1,4 +1,4 @@
-//! `perfx shim` makes a folder with a program `perf` that runs perfx where it can, and the next perf in PATH otherwise.
+//! `perfx shim` makes a folder whose program `perf` runs perfx where it can, else the next perf in PATH.
 
 use std::env;
 use std::fs;

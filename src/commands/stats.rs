@@ -74,7 +74,7 @@ pub(crate) struct FileCounts {
     counts: Counts,
 }
 
-/// The most AUX buffers in text; JSON has all.
+/// The AUX buffers shown in text; JSON has all.
 const SHOWN: usize = 16;
 
 impl Stats {
@@ -133,7 +133,7 @@ impl Stats {
     }
 }
 
-/// The packets of the traces. A recording with countable records may have unreadable traces.
+/// Counts the packets of the traces. Unreadable traces are only a warning.
 fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Option<PacketCounts>> {
     let found = match Survey::summary(&mut source.open()?, threads) {
         Ok(found) => found,

@@ -80,7 +80,7 @@ impl Csv {
         let mut report = Report::default();
         recording = self.stacks.applied(recording, &mut report)?;
         let selected = report.read.bytes;
-        // First the names are read, then the events.
+        // Read twice: for names, then for events.
         recording.progress().expect(2);
         let bar = self.stacks.verbosity.progress(&recording);
         let create = |name: &str| -> perfx_pipeline::Result<Box<dyn Write>> {

@@ -240,8 +240,8 @@ impl Traced {
         Ok(Traced { recording, decoded, before })
     }
 
-    /// Adds to the report what was decoded: that comes first. If the samples were not read to their end (`is_whole`), it is
-    /// only what is known to be lost.
+    /// Puts what was decoded first in the report; only known losses unless all samples were read
+    /// (`is_whole`).
     pub(crate) fn end(
         (decoded, mut before): (Option<DecodedTrace>, Report),
         is_whole: bool,

@@ -51,7 +51,7 @@ impl Svg {
         let sampled = stacks.sampled(&facts);
         sampled.say(event, false, &mut report);
         let name = event.map_or("no samples".into(), |event| sampled.name(event));
-        // The picture does not show where the recording was.
+        // The title has no folder, only the file's name.
         let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
         let mut drawn = Drawn { frames: 0, left_out: 0 };
         let picture = Picture { named: &named, stacks: &stacks, placed: &placed, event, title: &title };

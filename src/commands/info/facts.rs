@@ -59,7 +59,7 @@ impl<'r> InfoFacts<'r> {
         self.feature(feature).and_then(|decoded| decoded.get(list)).map_or(0, |list| list.items().len())
     }
 
-    /// The kernel's name for a PMU with a number of its own.
+    /// The name of the PMU with this attr type.
     pub(super) fn pmu(&self, number: u32) -> Option<&'r [u8]> {
         let pmus = self.feature(Feature::PMU_MAPPINGS)?.get("pmus")?.items();
         let pmu = pmus.iter().find(|pmu| pmu.get("type").and_then(|n| n.number()) == Some(number.into()))?;

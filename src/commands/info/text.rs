@@ -126,7 +126,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         let text = format!("{} is {}", units::time(reference.clock_ns), rfc3339(reference.wall_ns));
         rows.push(row("wall clock", text));
     }
-    // Zeros come from writers without the times: for pipe data, or with one file for each buffer.
+    // Zeros come from writers that lack the times: of pipe data, or of a file for each buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
         rows.push(row("samples", "no times in the header"));
         return rows;

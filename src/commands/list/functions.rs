@@ -77,7 +77,7 @@ pub(crate) type Output = Document<1, Ranked>;
 const STACKS: usize = 20;
 
 impl RankArgs {
-    /// Refuses options without a meaning for other lists. The error is one of usage.
+    /// Refuses the options of functions and stacks, with a usage error.
     pub(super) fn refuse_all(&self) -> Result<()> {
         if let Some(head) = self.head {
             let lines = head.saturating_add(1);

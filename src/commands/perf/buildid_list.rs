@@ -1,5 +1,5 @@
-//! Prints build-ids as `perf buildid-list` does: those in the header of a recording, those of the DSOs that samples hit,
-//! that of an ELF file, or that of the running kernel.
+//! Prints build-ids as `perf buildid-list` does: those in a recording's header, of the DSOs that its samples
+//! hit, of an ELF file, or of the running kernel.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -35,7 +35,7 @@ pub(super) struct BuildidList {
 /// The notes of the running kernel.
 const NOTES: &str = "/sys/kernel/notes";
 
-/// The width of a build-id, characters.
+/// The width of a build-id as text.
 const WIDTH: usize = 40;
 
 impl BuildidList {
@@ -57,7 +57,7 @@ impl BuildidList {
         }
         let recording = source.open_rereadable()?;
         let mut report = Report::default();
-        // By their names.
+        // Sorted by name.
         let mut rows = BTreeSet::new();
         if recording.features.contains_key(&Feature::BUILD_ID) && !self.with_hits {
             let ids = RecordedIds::new(&recording.features, recording.endian, &[]);

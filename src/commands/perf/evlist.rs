@@ -74,7 +74,7 @@ impl Evlist {
     fn facts(&self, attr: &Attr, name: &str) -> Vec<String> {
         if self.attrs {
             let named = |(field, value): (&'static str, String)| match field {
-                // The names of tracepoints are those of their formats.
+                // The ids of tracepoints come with their names.
                 "config" if attr.is_tracepoint() => format!("{field}: {value} ({name})"),
                 _ => format!("{field}: {value}"),
             };

@@ -12,9 +12,8 @@ use std::process::Command;
 
 use crate::io::source::identity;
 
-/// The programs that have passed a command line on, as `DEVICE:INODE,…`, and those that got it, with a hash
-/// of its words: another perfx called perf passes it on, too, and a script called perf may call perfx, so
-/// that it would come back here for ever.
+/// The programs (`DEVICE:INODE,…`) that passed a command line on, and those that got it, with a hash of its
+/// words. Otherwise two perfx called perf, or perfx and a script that calls it, would pass it on for ever.
 const PASSED: &str = "PERFX_PASSED";
 
 /// Device and inode of a program, as in [`PASSED`].

@@ -192,7 +192,7 @@ const BUILDID_LIST: &[Row] = &[
     flag(b'v', "verbose", Nothing),
 ];
 
-/// An option of perfx whose list has regular expressions where perf's has names.
+/// For an option of perfx that takes regular expressions where perf takes names.
 fn list(option: &str, names: &OsStr) -> Option<Vec<OsString>> {
     let names = names.to_str()?.split(',').map(regex::escape).collect::<Vec<_>>().join(",");
     Some(vec![format!("{option}={names}").into()])

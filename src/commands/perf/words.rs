@@ -107,8 +107,8 @@ impl Grammar<'_> {
         }
     }
 
-    /// The words of perfx that mean what these mean to perf, and the words from the first that is no option, if perf
-    /// stops there.
+    /// Translates words of perf to those of perfx. Also returns the words from the first that is no option,
+    /// if perf stops there.
     ///
     /// # Errors
     ///

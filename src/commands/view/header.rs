@@ -13,8 +13,8 @@ use perfx_look::render::readable;
 use crate::io::source::Source;
 use crate::term::units;
 
-/// The lines, each with a number sign before it. As in perf, what pipe data says follows the others, unless they are the
-/// `only` output.
+/// The lines, each after a number sign. As in perf, features of pipe data follow the other lines, or are left
+/// out if this is the `only` output.
 pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String {
     let mut lines = vec!["========".to_owned()];
     let modified = source.metadata().and_then(|metadata| metadata.modified().ok());
