@@ -366,8 +366,8 @@ impl BranchProfile {
     /// Adds a branch of a hardware trace with the code after its target, or only that code. Nothing is added
     /// if no place is in the program.
     ///
-    /// As a stack, straight-line code ends with a branch that leaves the program: llvm-profgen counts the
-    /// code, but not that branch, which is the first of another stack.
+    /// In a stack, a branch out of the program stands for the end of the code: llvm-profgen does not count
+    /// it. The real branch there begins another stack.
     pub(crate) fn add_traced(&mut self, from: Option<Place>, to: Place, end: Place, count: u64) {
         let end = end.filter(|_| to.is_some());
         let is_inside = from.flatten().or(to).is_some();
@@ -432,7 +432,7 @@ impl BranchProfile {
         traces.chain(runs)
     }
 
-    /// The name of the program in the recordings, or else in its path.
+    /// The name of the program in the recordings, or else its path.
     fn recorded_name(&self, program: &Program) -> Vec<u8> {
         let own = || program.path.as_os_str().as_bytes();
         self.recorded.as_deref().unwrap_or_else(own).to_vec()
@@ -750,7 +750,7 @@ impl Worker<'_> {
     }
 }
 
-/// Reports what was read; `program` names what is not outside.
+/// Reports what was read; `program` names the searched code.
 pub fn say_branches(counts: BranchCounts, program: &str, report: &mut Report) {
     let BranchCounts { samples, traced, branches, outside, kernel } = counts;
     let all = counted(branches, "branch", "branches");

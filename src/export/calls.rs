@@ -37,10 +37,10 @@ pub struct ChosenCalls<'c> {
 }
 
 impl Stacks {
-    /// Follows the calls in the trace of a recording, whose last event is that of the branches in `decoded`. It is
-    /// [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls) in `facts`. In the rows, the number of samples is that
-    /// of calls, and the period the time, ns. Functions are told apart by their symbols, which are searched for in the places
-    /// of `ids`.
+    /// Follows the calls in the trace of a recording. Its last event is that of the branches in `decoded`; in
+    /// `facts`, it is [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls). Rows have calls as
+    /// samples, and the time in ns as period. Functions are distinguished by their symbols, which are
+    /// searched for in the places of `ids`.
     ///
     /// # Errors
     ///

@@ -286,7 +286,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// The number of samples in all runs of a side if each has this weight.
+    /// The number of samples in all runs of a side that weigh this much a run.
     fn samples(&self, side: usize, weight: f64) -> f64 {
         match self.of_sample[side] {
             0.0 => 0.0,
@@ -294,7 +294,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// The larger of the probabilities of both noises: a change must be larger than either.
+    /// The larger of the two noises' probabilities: a change must exceed both noises.
     fn probability(&self, change: &Change, by_runs: Option<f64>) -> f64 {
         let found = [self.samples(0, change.a), self.samples(1, change.b)];
         let exposures =
@@ -320,8 +320,8 @@ impl<'r> Sides<'r> {
         both > 0.0 && both >= self.options.threshold
     }
 
-    /// Tests the sum of all and the functions. The error for functions is divided by their shares of both
-    /// sides, so that many small functions do not hide changes of large ones.
+    /// Tests the sum of all and the functions. Functions get the error in proportion to their shares of both
+    /// sides, so that many small ones do not hide changes of large ones.
     fn judge(&self, all: &mut Change, functions: &mut [FunctionChange]) {
         let mut parts = Vec::new();
         for (at, function) in functions.iter_mut().enumerate() {

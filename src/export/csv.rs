@@ -32,9 +32,9 @@ const OVERVIEW: &str = "overview.csv";
 const PROCESSES: &str = "processes.csv";
 const RESULTS: &str = "results.csv";
 
-/// Writes the tables; returns the number of rows of each. The recording is what `filter` keeps; the filter
-/// itself only decides which events of groups are counted. `create` opens a table by its name; `spill` is an
-/// empty file for rows that wait to be sorted.
+/// Writes the tables; returns the number of rows of each. `filter` was already applied to the recording, and
+/// only decides which events of groups are counted. `create` opens a table by its name; `spill` is an empty
+/// file for rows that wait to be sorted.
 ///
 /// # Errors
 ///

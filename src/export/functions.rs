@@ -63,7 +63,7 @@ pub struct NamedStacks {
 }
 
 impl NamedStacks {
-    /// No stacks yet, of one recording or of several.
+    /// Empty, for this many recordings.
     pub fn new(recordings: usize) -> NamedStacks {
         NamedStacks { by_file_name: recordings > 1, ..NamedStacks::default() }
     }
@@ -132,7 +132,7 @@ impl NamedStacks {
         of_nodes
     }
 
-    /// The weight of each function, alone and with its callees, from that of the nodes, without recursion.
+    /// The weight of each function, alone and with its callees, from that of nodes; recursion counts once.
     pub fn totals(&self, mut of_nodes: Vec<Weight>) -> Vec<FunctionTotal> {
         let mut totals = vec![FunctionTotal::default(); self.functions.len()];
         for (&(_, function), &weight) in self.nodes.iter().zip(&of_nodes) {

@@ -415,9 +415,8 @@ struct Named {
     namespaces: Vec<Namespaces>,
 }
 
-/// Lists the names in a recording, with the samples that `filter` selects; of one event (`shown`), unless the
-/// filter selects events. The functions of DSOs are searched for in the places of `ids`, and reported if they
-/// have no names.
+/// Lists the names in a recording, with the samples that `filter` selects: of the event `shown`, unless the
+/// filter selects events. Symbols of DSOs are searched for in the places of `ids`, and reported if missing.
 ///
 /// # Errors
 ///
@@ -482,7 +481,7 @@ pub fn list(
     Ok(listing)
 }
 
-/// The share of the samples from which on missing names of a DSO are reported without -v, percent.
+/// From this percentage of samples on, missing names of a DSO are reported without -v.
 const WORTH_SAYING: u128 = 1;
 
 /// Reports which DSOs with many samples have no names, and what helps.

@@ -73,7 +73,7 @@ macro_rules! sum {
 
 sum! { EventRow: ; DsoRow: mappings names; BuildIdRow: ; CgroupRow: ; }
 
-/// Adds up rows with the same key, in the order of their first.
+/// Adds up rows with the same key, in the first one's place.
 fn add_rows<R: Sum, K: Hash + Eq>(rows: &mut Vec<R>, later: Vec<R>, key: impl Fn(&R) -> K) {
     let mut sums: IndexMap<K, R> = IndexMap::new();
     for row in mem::take(rows).into_iter().chain(later) {

@@ -1,5 +1,5 @@
-//! Counts a program's branches in branch lists of simpleperf: a list has which branches were taken, and the
-//! program's code where these are.
+//! Counts a program's branches in branch lists of simpleperf: a list says only which were taken, and the
+//! program's code where they are.
 //!
 //! Source: AOSP, simpleperf/ETMDecoder.cpp (ConvertETMBranchMapToInstrRanges). Unlike there, an ISB has no
 //! target: execution continues after it.

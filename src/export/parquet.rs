@@ -41,7 +41,7 @@ use table::{About, TableWriter};
 /// The version of the schema, increased whenever a query for the old one would misread the new one.
 pub const SCHEMA: u32 = 2;
 
-/// The identity of a recording, independent of conversions before it is read.
+/// The identity of a recording, before any conversion.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The first 16 hex digits of the SHA-256 of its bytes; for a directory, of its files' bytes in order.

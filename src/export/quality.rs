@@ -146,7 +146,7 @@ mod tests {
         Frame { dso: Some(0), at, mode: USER, process: 0 }
     }
 
-    /// The quality of a sample with each of these stacks, outermost frame first, of which four fit into a chain.
+    /// The quality of samples with these stacks, outermost frame first; four frames fit into a chain.
     fn of(stacks: &[&[Frame]]) -> [u64; 4] {
         let mut all = Stacks::default();
         for frames in stacks {

@@ -41,8 +41,8 @@ impl Code {
         Code { bytes, segments, module }
     }
 
-    /// The text's form of an address: the offset in the file. For modules, simpleperf writes the address in
-    /// `.text`, from which create_llvm_prof also finds functions.
+    /// An address as the text has it: the offset in the file. For modules, simpleperf writes the address in
+    /// `.text`, by which create_llvm_prof also finds functions.
     fn shown(&self, address: u64) -> Option<u64> {
         let offset = self.offset(address)?;
         Some(if self.module.is_some() { address } else { offset })

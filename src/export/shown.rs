@@ -193,7 +193,7 @@ impl<'f> SampledEvents<'f> {
         self.say_others(only, report);
     }
 
-    /// Reports the share and the events of samples that are not counted if one event is.
+    /// If only one event is counted, reports the share and events of other samples.
     pub fn say_others(&self, only: Option<u32>, report: &mut Report) {
         let sum = |all: u64, (_, weight): (u32, Weight)| all.saturating_add(weight.samples);
         let is_other = |event: u32| only.is_some_and(|only| only != event);

@@ -89,7 +89,7 @@ pub struct Label {
 /// The common properties of samples.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Row {
-    /// The number of the event; of siblings, that of the first.
+    /// The number of the event or its first sibling.
     pub event: u32,
     /// The number of the label.
     pub label: u32,
@@ -312,7 +312,7 @@ impl<'f> Visit for Worker<'f> {
             Some(Target { row, time, deferred: place })
         };
         counters.count(sample, event, late, target, |target, period| {
-            // It is already known to be a sample of its own event.
+            // `seen` was called for its own event.
             if Some(target.row.event) != own {
                 stacks.seen(target.row.event, seen);
             }

@@ -1,6 +1,6 @@
 //! Draws call stacks as a flame graph in SVG, with searchable names, and the colours of the page.
 //!
-//! Callers are on top, below the names of threads, so that the outermost frames are visible however deep
+//! Names of threads are on top, and callers above callees, so outermost frames are visible however deep
 //! stacks are. Width is weight; neighbours are in the order of their names. The picture has no script.
 
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
         let x = MARGIN as f64 + start as f64 * scale;
         let y = MARGIN + TITLE + line * LINE;
         let wide = *weight as f64 * scale;
-        // An inner picture cuts its text off.
+        // A nested `svg` clips its text.
         writeln!(
             out,
             r##"<svg x="{x:.1}" y="{y}" width="{wide:.1}" height="{LINE}"><title>{name} ({share:.2}%)</title><rect width="{inner:.1}" height="{high}" fill="#{red:02x}{green:02x}{blue:02x}"/><text x="3" y="{half}">{name}</text></svg>"##,

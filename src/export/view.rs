@@ -50,8 +50,8 @@ pub struct Viewed {
     pub is_whole: bool,
 }
 
-/// Prints the samples that `filter` selects; if that is empty, all. They are those of `decoded` if it is given: samples of
-/// the events of the recording, in the order in which they are shown.
+/// Prints the samples that `filter` selects; if that is empty, all. If `decoded` is given, its samples take
+/// the place of the recorded ones: they are of the recording's events, in order.
 ///
 /// # Errors
 ///

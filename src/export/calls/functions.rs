@@ -15,7 +15,7 @@ use crate::chains::StackTree;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) function: u32,
-    /// The frame at its start; without a symbol, the same one.
+    /// The frame at its start; without a symbol, this frame.
     pub(super) start: u32,
     pub(super) is_start: bool,
     pub(super) is_kernel: bool,
@@ -38,7 +38,7 @@ impl<'n> Functions<'n> {
         Functions { names: Names::new(search), files, named, numbers, known }
     }
 
-    /// The place of a frame in the tree, to which the frame at the start of its function is added.
+    /// The place of a frame of the tree. Adds the frame at its function's start to the tree.
     pub(super) fn at(&mut self, frame: u32, tree: &mut StackTree) -> Result<Place> {
         if let Some(Some(place)) = self.known.get(frame as usize) {
             return Ok(*place);

@@ -72,7 +72,7 @@ impl Reader<'_> {
                 }
                 None => true,
             };
-            // Without timestamps, everything in the recording has happened by then, and nothing lasts.
+            // Without timestamps, branches come after all records, and calls take no time.
             let time = time.unwrap_or(u64::MAX);
             let at = At { sample, pid: sample.pid(), key: OrderKey::at(time) };
             let mut frame = |address: u64| match address {
@@ -84,7 +84,7 @@ impl Reader<'_> {
             let cpu = sample.cpu().unwrap_or(Auxtrace::ANY);
             let label = Label::of(at, facts, self.grouping, &mut losses);
             part.branches.push(Branch {
-                // Each CPU has an idle thread, and without a number there is no telling threads of a CPU apart.
+                // Each CPU has an idle thread, and threads without a number are known only by their CPU.
                 runner: Runner {
                     machine: sample.machine(&facts.guests),
                     pid,

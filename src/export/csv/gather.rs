@@ -34,7 +34,7 @@ pub(super) struct HitKey {
 /// All hits. Each sampled address takes about 40 bytes of memory.
 pub(super) type Hits = HashMap<HitKey, Weight, RandomState>;
 
-/// A process, by its pid, even if it is reused. There may be millions, so rare fields are boxed.
+/// All processes with the same pid. There may be millions, so rare fields are boxed.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Process {
     /// The last name of its main thread, and the time of that name.
@@ -59,7 +59,7 @@ impl Process {
     }
 }
 
-/// By pid; `None` is for records that name no process.
+/// Processes by pid; `None` if a record names none.
 #[derive(Default)]
 pub(super) struct Processes {
     /// The index of each pid in the list.
@@ -87,7 +87,7 @@ impl Processes {
         self.list.len()
     }
 
-    /// By pid, each with its own last name, that of its nearest ancestor with one, or perf's name for it.
+    /// Sorted by pid, each with its last name, that of its nearest named ancestor, or perf's name.
     pub(super) fn named(&self) -> impl Iterator<Item = (Option<u32>, Cow<'_, [u8]>, &Process)> {
         let namesakes = self.namesakes();
         let mut pids: Vec<_> = self.places.iter().map(|(&pid, &place)| (pid, place)).collect();
@@ -143,7 +143,7 @@ pub(super) struct Gathered {
     pub(super) processes: Processes,
 }
 
-/// Reads all records; also returns what is missing of samples. `spill` is an empty file.
+/// Reads all records; also returns the losses of samples. `spill` is an empty file.
 pub(super) fn gather(
     recording: &mut Recording,
     (facts, counted_as): (&Facts, &[Option<CountedAs>]),

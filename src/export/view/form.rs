@@ -32,12 +32,12 @@ pub(super) struct Form<'t> {
     /// Bits, by the number of the field.
     fields: u64,
     pub(super) has_chain: bool,
-    /// True for events whose address is one of code or data: perf also shows its symbol.
+    /// True if the address is in code or data, so that perf also shows its symbol.
     pub(super) names_address: bool,
     /// True if its samples are branches, which perf shows in a special form.
     pub(super) is_branch: bool,
-    /// True if, in a decoded trace, only the address of a sample without a chain, or the ends of a branch,
-    /// follow the front of a line.
+    /// True if, in a decoded trace, the front of a line is followed only by the ends of a branch, or by the
+    /// address of a sample without a chain.
     pub(super) shows_only_code: bool,
     /// True if the raw data of its samples are flags.
     pub(super) has_flow: bool,

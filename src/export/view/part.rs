@@ -182,7 +182,7 @@ impl Reader<'_> {
         Ok(0)
     }
 
-    /// Writes a sample, or each counter that it read and that has gained; returns the number of samples written.
+    /// Writes a sample, or each counter in it that has gained; returns the number of samples written.
     fn sample(
         &mut self,
         (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
@@ -231,7 +231,7 @@ impl Reader<'_> {
     #[inline(always)]
     fn written(&mut self, pieces: &mut Vec<Piece>, shown: Shown<'_>) -> Result<()> {
         if !matches!(pieces.last(), Some(Piece::Written { .. })) {
-            // Most batches have one text. It takes a while to let it grow.
+            // Most batches have one text, and growing it is slow.
             let text = Vec::with_capacity(if pieces.is_empty() { self.longest } else { 0 });
             let (samples, indents) = Default::default();
             pieces.push(Piece::Written { text, samples, indents });

@@ -39,7 +39,7 @@ pub(super) struct Printer<'v, 'o> {
     losses: Losses,
 }
 
-/// The width shrinks if calls are at least this many bytes narrower.
+/// The width shrinks if calls are more than this many bytes narrower.
 const NARROWER: usize = 52;
 
 impl<'v, 'o> Printer<'v, 'o> {
@@ -167,7 +167,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(self.samples)
     }
 
-    /// Reports the printed tracepoints whose kernel's format for printing is not used.
+    /// Reports the printed tracepoints whose print format is not used.
     fn say_by_field(&self, report: &mut Report) {
         let forms = self.writer.forms.iter().zip(&self.printed);
         let printed =

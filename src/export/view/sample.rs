@@ -282,8 +282,8 @@ impl<'v> SampleWriter<'v> {
         out.extend_from_slice(other::text(record, layouts).as_bytes());
     }
 
-    /// Appends the name of the thread `named`, then thread, CPU and time of the record. Returns the place of the time in
-    /// it, and the keys for which the rest is the same.
+    /// Appends the name of the thread `named`, then the record's thread, CPU and time. Returns the place of
+    /// the time, and the keys for which the rest is the same.
     fn push_thread_and_time(
         &mut self,
         out: &mut Vec<u8>,
