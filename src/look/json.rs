@@ -94,7 +94,7 @@ pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> s
         serde_json::to_writer(&mut *out, value)?;
     }
     // Checking each piece that serde_json writes would take as long as writing it. Without a branch per byte,
-    // the compiler compares many at once.
+    // the comparisons are vectorized.
     let may_be =
         |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == 0x7f) | (byte == 0xc2));
     if out[begin..].chunks(256).any(may_be) {

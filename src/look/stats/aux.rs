@@ -178,7 +178,7 @@ impl AuxTally {
         let [truncated, partial, collisions] = tally.aux_lost;
         AuxCount {
             bytes: tally.aux_bytes,
-            // A larger value is false.
+            // A larger one is wrong.
             written_bytes: u64::try_from(tally.aux_written).unwrap_or(u64::MAX),
             truncated,
             partial,
