@@ -1,5 +1,5 @@
-//! Keeps the samples of a decoded trace as rows: those that follow each other differ in few parts as a rule, so that the
-//! others are kept once, and no record is written of them.
+//! Keeps the samples of a decoded trace as rows. Consecutive samples usually differ in few parts; shared
+//! parts are stored once, and no records are built.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use perfx_resolve::Facts;
 
 use crate::sample::SampleView;
 
-/// Samples of a trace, and records that are in their order, each with the key by which it is sorted.
+/// Samples of a trace, and records among them, each with its sort key.
 #[derive(Clone, Default, Debug)]
 pub struct Rows {
     rows: Vec<Row>,
@@ -26,7 +26,7 @@ struct Row {
     time: u64,
     addr: u64,
     period: u64,
-    /// Where its raw data or its record begins.
+    /// The start of its raw data or record.
     start: u32,
     /// The number of its stencil, or [`RECORD`].
     stencil: u32,
@@ -34,16 +34,16 @@ struct Row {
 
 const RECORD: u32 = u32::MAX;
 
-/// What a row stands for.
+/// The contents of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum Sampled<'r> {
-    /// A sample like others: the number of their stencil, and what is its own.
+    /// A sample of a stencil: the stencil's number, and the sample's own fields.
     Alike(usize, TemplateFields<'r>),
     /// A record.
     Record(&'r [u8]),
 }
 
-/// Samples that differ in few parts.
+/// Samples of the same stencil.
 #[derive(Debug)]
 pub struct Alike<'r> {
     /// One of them.
@@ -52,7 +52,7 @@ pub struct Alike<'r> {
     pub layout: &'r Layout,
     /// The number of its event.
     pub event: usize,
-    /// Its parts; `None` if it is shorter than these.
+    /// Its parts; `None` if it is cut short.
     pub parts: Option<Sample<'r>>,
 }
 
@@ -66,24 +66,24 @@ impl<'r> Alike<'r> {
 }
 
 impl Rows {
-    /// The memory that they take, bytes.
+    /// The memory of all rows, bytes.
     #[inline]
     pub fn size(&self) -> usize {
         self.heap.len() + size_of::<Row>() * self.rows.len()
     }
 
-    /// The memory that some of them take, bytes.
+    /// The memory of some rows, bytes.
     pub fn size_of(&self, some: Range<usize>) -> usize {
         self.start(some.end) - self.start(some.start) + size_of::<Row>() * some.len()
     }
 
-    /// How many there are.
+    /// The number of rows.
     #[inline]
     pub fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// What samples have in common, by the number in [`Sampled::Alike`].
+    /// The shared parts of samples, by the number in [`Sampled::Alike`].
     pub fn alike<'r>(&'r self, layouts: &'r Layouts, facts: &Facts) -> Vec<Option<Alike<'r>>> {
         let alike = |stencil: &'r Arc<Stencil>| Alike::of(stencil.record().ok()?, layouts, facts);
         self.stencils.iter().map(alike).collect()
@@ -95,7 +95,7 @@ impl Rows {
         Some(self.rows.get(number)?.key)
     }
 
-    /// What a row stands for.
+    /// The contents of a row.
     #[inline]
     pub fn get(&self, number: usize) -> Option<Sampled<'_>> {
         let Row { ip, time, addr, period, start, stencil, .. } = *self.rows.get(number)?;
@@ -113,7 +113,7 @@ impl Rows {
         (stencil == RECORD).then(|| &mut self.heap[start as usize..end])
     }
 
-    /// A record with these bytes, which are those of a row. If no record has a time, its key is its place.
+    /// A record from a row's bytes. Its offset is the row's key: its place, if no record has a time.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Rows {
         }
     }
 
-    /// Adds a record, which `write` appends to others. Nothing is added if it appends nothing.
+    /// Adds the record that `write` appends to the heap; adds no row if it appends nothing.
     #[inline(always)]
     pub fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.heap.len() as u32;
@@ -143,7 +143,7 @@ impl Rows {
         }
     }
 
-    /// Adds a sample like others.
+    /// Adds a sample of a stencil.
     #[inline(always)]
     pub fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
         let TemplateFields { ip, time, addr, period, raw } = fields;
@@ -154,7 +154,7 @@ impl Rows {
         self.rows.push(Row { key, ip, time, addr, period, start, stencil: stencil_number });
     }
 
-    /// The number of a stencil. Events take turns, so that it is one of the last few.
+    /// The number of a stencil: usually one of the last few, as events take turns.
     #[inline]
     fn stencil(&mut self, stencil: &Arc<Stencil>) -> u32 {
         const TURNS: usize = 4;
@@ -167,14 +167,14 @@ impl Rows {
         number as u32
     }
 
-    /// An empty one with room for as many rows.
+    /// Empty rows of the same capacity.
     #[must_use]
     pub fn empty(&self) -> Rows {
         let (rows, heap) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.heap.len()));
         Rows { rows, stencils: Vec::new(), heap }
     }
 
-    /// Takes some of them out. Those after them remain; those before them are dropped.
+    /// Takes some rows out; keeps those after them, and drops those before them.
     fn take_some(&mut self, some: Range<usize>) -> Rows {
         let mut after = Rows::default();
         after.extend(self, some.end..self.count());
@@ -190,7 +190,7 @@ impl Rows {
         self.rows.get(number).map_or(self.heap.len(), |row| row.start as usize)
     }
 
-    /// The same in the order of their keys. Those of one key keep their order.
+    /// The rows sorted by key; those with the same key keep their order.
     #[must_use]
     pub fn sorted(self) -> Rows {
         if self.rows.is_sorted_by_key(|row| row.key) {
@@ -202,7 +202,7 @@ impl Rows {
         sorted
     }
 
-    /// Adds some of the rows of another one.
+    /// Appends some rows of `other`.
     pub fn extend(&mut self, other: &Rows, some: Range<usize>) {
         let (start, moved) = (other.start(some.start), self.heap.len());
         self.heap.extend_from_slice(&other.heap[start..other.start(some.end)]);
@@ -218,13 +218,13 @@ impl Rows {
         }
     }
 
-    /// How many rows from the one with this number on have keys that come first, one after the other.
+    /// The number of consecutive rows, starting at `from`, whose keys come first.
     fn run(&self, from: usize, comes_first: impl Fn(u64) -> bool) -> usize {
         let rest = self.rows.get(from..).unwrap_or_default();
         rest.iter().take_while(|row| comes_first(row.key)).count()
     }
 
-    /// Parts of them, of about this many bytes each.
+    /// Ranges of rows of about this many bytes.
     pub fn pieces(&self, size: usize) -> impl Iterator<Item = Range<usize>> {
         let mut begin = 0;
         std::iter::from_fn(move || {
@@ -240,7 +240,7 @@ impl Rows {
         })
     }
 
-    /// Some of them as records: of each its size, its key and its bytes.
+    /// Some rows as records: the size, key and bytes of each.
     pub fn to_bytes(&self, some: Range<usize>) -> Vec<u8> {
         let (mut bytes, mut record) = (Vec::with_capacity(2 * self.size_of(some.clone())), Vec::new());
         for number in some {
@@ -253,7 +253,7 @@ impl Rows {
         bytes
     }
 
-    /// Reads them back from these bytes.
+    /// Reads what `to_bytes` wrote.
     pub fn from_bytes(mut bytes: &[u8]) -> Rows {
         let mut rows = Rows::default();
         while let Some((size, rest)) = bytes.split_first_chunk()
@@ -267,7 +267,7 @@ impl Rows {
     }
 }
 
-/// Rows, the first of which have been passed on.
+/// Rows whose first ones were passed on.
 #[derive(Default, Debug)]
 pub struct Rest {
     rows: Rows,
@@ -296,12 +296,12 @@ impl Rest {
         self.done..self.done + self.rows.run(self.done, comes_first)
     }
 
-    /// Leaves the next rows out.
+    /// Skips the next rows.
     pub fn drop_some(&mut self, run: Range<usize>) {
         self.done = run.end;
     }
 
-    /// Passes the next rows on. If they are most of them, they are not copied.
+    /// Passes the next rows on, without a copy if they are most rows.
     pub fn pass(&mut self, run: Range<usize>, out: &mut Rows) {
         if out.count() == 0 && 2 * run.len() >= self.rows.count() {
             (*out, self.done) = (self.rows.take_some(run), 0);
