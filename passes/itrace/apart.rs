@@ -16,9 +16,9 @@ pub struct Apart(Arc<Mutex<Option<Box<dyn Left>>>>);
 
 /// Samples that are not written.
 pub(super) trait Left: Send {
-    /// The samples, once.
+    /// Hands them out, once.
     fn samples(&mut self) -> Option<Batches>;
-    /// True if they are complete when they are made.
+    /// True if they do not need `complete`.
     fn completes(&self) -> bool;
     /// Completes the samples among these rows, which also contain the records between them.
     fn complete(&mut self, rows: &mut Rows) -> Result<()>;
@@ -78,7 +78,7 @@ impl DecodedTrace {
                 self.recorded = self.recorded(&batch)?.into();
             }
             let (decoded, recorded) = (self.made.as_mut().map_or(Ok(None), Made::peek)?, self.recorded.key());
-            // At equal times, recorded ones are first.
+            // At equal times, recorded samples come first.
             if let Some(made) = &mut self.made
                 && decoded.is_some_and(|decoded| recorded.is_none_or(|recorded| decoded < recorded))
             {

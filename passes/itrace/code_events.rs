@@ -19,10 +19,10 @@ pub(super) struct CodeEvents {
     /// Maximum of entries in its call chain.
     pub(super) chain: usize,
     pub(super) extras: Extras,
-    /// Only the branches that are calls, or returns; both or neither.
+    /// Only calls, or returns, or both; with neither, all branches.
     pub(super) calls: bool,
     pub(super) returns: bool,
-    /// With these, also unconditional jumps.
+    /// With either, unconditional jumps, too.
     pub(super) jumps: bool,
 }
 

@@ -39,7 +39,7 @@ impl<T, E> Context<T, E> {
         Ok(Context { tracer, recorded, code, events, endian, threads, spill })
     }
 
-    /// Finds functions in the code of a space at a time.
+    /// Looks up functions by address in a space at a time.
     pub(super) fn functions(&self, space: Option<Space>, ticks: u64) -> impl Fn(u64) -> Option<Function> {
         move |ip| self.code.function(space, ip, ticks)
     }

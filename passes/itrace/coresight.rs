@@ -42,7 +42,7 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found)).stage())
 }
 
-/// Decodes all, and hands out samples in time order; those without a time, one buffer after the other.
+/// Decodes all pieces, and hands out samples in time order or, without times, buffer by buffer.
 fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let Context { tracer, code, endian, events, threads, spill, .. } = context;
     let buffers = tracer.pieces.iter().map(|piece| piece.buffer + 1).max().unwrap_or(0);

@@ -48,7 +48,7 @@ pub(super) const CYCLES: u64 = 0;
 pub(super) const INSTRUCTIONS: u64 = 1;
 pub(super) const BRANCHES: u64 = 4;
 
-/// perf's suffix for the name of an event that does not count everything: the counted levels.
+/// perf's suffix for the name of an event: the counted levels, unless it counts all.
 pub(super) fn modifier(attr: &Attr) -> String {
     const EXCLUDED: [(u32, char); 3] = [(5, 'k'), (4, 'u'), (6, 'h')];
     if EXCLUDED.iter().all(|(bit, _)| !attr.flag(*bit)) {
@@ -62,8 +62,7 @@ pub(super) fn modifier(attr: &Attr) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced<'e> {
     event: &'e Event,
-    /// All records get an IDENTIFIER: readers expect the ids of all events at one place, and branches have
-    /// ADDR before it.
+    /// All records get an IDENTIFIER: readers expect all ids at one place, but ADDR of branches precedes ID.
     identifies: bool,
 }
 
@@ -112,8 +111,8 @@ impl<'e> Traced<'e> {
     }
 }
 
-/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all its
-/// records must get an IDENTIFIER, as their attrs now have; fails if an event has no id for it.
+/// Adds events to the recording. `updates` are the names in its EVENT_UPDATE records. Returns true if all
+/// attrs now have IDENTIFIER, so all records need one; fails if an event then has no id.
 pub(super) fn add(
     decoded: &[Decoded],
     session: &mut Session,

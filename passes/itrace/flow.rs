@@ -1,4 +1,4 @@
-//! The raw data of branch samples: the branch at the end of a block in perf's flags.
+//! Makes the raw data of branch samples: perf's flags of the last branch of a block.
 
 use perfx_format::sample::FlowFlags;
 use perfx_trace::Kind;

@@ -59,8 +59,8 @@ pub(super) fn stage(
     Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found)).stage())
 }
 
-/// What to keep of the trace for the history of recorded samples. Samples of the kernel are taken some time
-/// after their event, so perf keeps this many more branches.
+/// The events to keep for the history of recorded samples. The kernel takes samples some time after their
+/// event, so if it is traced, more branches are kept, as in perf.
 fn history_events(
     options: &ItraceOptions,
     tracer: &IntelPt,

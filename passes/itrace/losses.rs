@@ -21,7 +21,7 @@ pub(crate) struct Counts {
     pub(super) uncounted: u64,
     /// Samples whose thread is unknown.
     pub(super) unknown: u64,
-    /// Traces in frames whose id belongs to no trace unit.
+    /// Trace ids in frames that no trace unit has.
     pub(super) unknown_units: u64,
 }
 

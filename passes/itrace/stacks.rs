@@ -18,7 +18,7 @@ pub(super) struct Stacks {
     chain: usize,
     /// Calls are kept.
     keeps_calls: bool,
-    /// For each thread that does not run now, its stay on this CPU, and what was before then.
+    /// For each thread that is not running: its last stay on this CPU, and its history.
     histories: HashMap<ThreadKey, (Space, History)>,
     /// The running thread.
     current: Option<(ThreadKey, Space)>,
@@ -102,7 +102,7 @@ impl Stacks {
         self.shorter_chain(ip, 0)
     }
 
-    /// The same, with `fewer` entries less.
+    /// The same, shorter by `fewer` entries.
     pub(super) fn shorter_chain(&self, ip: u64, fewer: usize) -> Vec<u64> {
         match self.chain {
             0 => Vec::new(),

@@ -202,7 +202,7 @@ impl<D: Decoder> Decode<D> {
         self.layouts.event_of(sample).is_some_and(|event| event >= self.decoded_from)
     }
 
-    /// The layout of a decoded sample; with its process and thread, if it lacks them.
+    /// For a decoded sample that lacks its process and thread: its layout, and these.
     fn task_of(&mut self, sample: &Record<'_>) -> Option<(Layout, (u32, u32))> {
         let layout = *self.layouts.layout_of(sample).filter(|_| self.is_decoded(sample))?;
         Some((layout, self.decoder.task(sample, &layout)?))

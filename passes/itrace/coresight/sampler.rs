@@ -37,7 +37,7 @@ pub(super) struct Sampler<'c> {
     space: Option<Space>,
     /// The last branches, and the calls that have not returned.
     stacks: Stacks,
-    /// Code that was executed, up to an end that is unknown yet: its start, and the number of instructions.
+    /// Executed code whose end is not yet known: its start, and the number of instructions so far.
     front: Option<(u64, u64)>,
     /// The last executed instruction, if tracing has not ended after it.
     last: Option<u64>,
@@ -57,7 +57,7 @@ struct Taken {
     to: u64,
     class: Class,
     change: Change,
-    /// Its flags of perf.
+    /// Its [`FlowFlags`].
     flow: u32,
 }
 
@@ -75,8 +75,7 @@ impl Taken {
     }
 }
 
-/// The most bytes of samples that wait for their time. perf waits for as many as 1,023 elements of the trace
-/// have.
+/// The most bytes of samples that wait for their time. perf's limit is the samples of 1,023 trace elements.
 const MOST_EARLY: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -305,8 +304,7 @@ impl<'c> Sampler<'c> {
         self.stacks.call(to, || change, false, |ip| context.tracer.image(&context.code).function(space, ip));
     }
 
-    /// Tracing ended after a branch with these flags, or after the previous branch, or what follows is
-    /// unknown.
+    /// Ends the traced code, after a branch with these flags; `None` stands for those of the last branch.
     fn end(&mut self, flow: Option<u32>, made: &mut SampleQueue) {
         self.times.forget();
         let flow = flow.or(self.branch.map(|branch| branch.flow)).unwrap_or(0);
@@ -328,7 +326,7 @@ impl<'c> Sampler<'c> {
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
     }
 
-    /// A block was executed, up to an end that is unknown yet.
+    /// Adds a step whose end is not yet known.
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, step: Step) {
         let (start, count) = self.front.unwrap_or((blocks[step.block].start, 0));
@@ -346,7 +344,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// Makes the samples of the instructions up to a known position.
+    /// Makes the samples of executed code whose end is now known.
     #[inline(always)]
     fn execute(&mut self, made: &mut SampleQueue) {
         let Some((start, count)) = self.front.take().filter(|(_, count)| *count > 0) else { return };

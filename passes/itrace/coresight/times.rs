@@ -1,8 +1,8 @@
 //! Estimates the times of samples between the timestamps of a trace, as perf 7.3 does.
 //!
 //! A timestamp follows the code executed before it. Code between two timestamps has the time of the first
-//! one, plus a nanosecond per ten instructions, but at most that of the second. After a gap, or where a
-//! thread was named, times are counted back from the next timestamp.
+//! one, plus a nanosecond per ten instructions, but at most that of the second. After a gap, or where the
+//! trace names a thread, times are counted back from the next timestamp.
 
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
@@ -50,7 +50,7 @@ impl Times {
         (self.next, self.behind) = (time, 0);
     }
 
-    /// The time is unknown up to the next timestamp.
+    /// Makes the time unknown up to the next one.
     pub(super) fn forget(&mut self) {
         (self.next, self.behind) = (0, 0);
     }

@@ -1,7 +1,7 @@
 //! Counts core cycles and instructions from one sample to the next, as perf does for its IPC.
 //!
 //! A CYC packet contains the cycles up to the first branch of the next packet. The count is known only there;
-//! with `A`, the last one is used at each sample. Like perf, it is ignored where this branch is not taken.
+//! with `A`, the last one is used at each sample. As in perf, it is ignored if this branch is not taken.
 
 use std::mem::take;
 
@@ -15,7 +15,7 @@ pub(super) struct Cycles {
     reached: u64,
     /// The count when this trace began.
     before: u64,
-    /// From CYC packets; else estimated from time, and used everywhere.
+    /// True for CYC packets; else estimates by time are used everywhere.
     is_exact: bool,
     /// No branch after these packets has been reached.
     is_new: bool,

@@ -31,7 +31,7 @@ pub(super) struct Events {
     pub(super) period: Period,
     /// Core cycles at the beginning, if samples need them.
     pub(super) cycles: Option<Cycles>,
-    /// True if there are records of errors: of any, of lost packets, of lost data.
+    /// True if there are error records: any, of lost packets, of lost data.
     pub(super) errors: bool,
     pub(super) overflows: bool,
     pub(super) lost: bool,

@@ -26,7 +26,7 @@ pub(super) struct HistoryStore {
 }
 
 impl HistoryStore {
-    /// Decodes all, and returns the counts.
+    /// Decodes all; also returns the counts.
     pub(super) fn find(context: &Context, plan: &HistoryPlan) -> Result<(HistoryStore, Counts)> {
         let failed =
             |error| Error::io("a temporary file for call chains and branches can't be written", error);

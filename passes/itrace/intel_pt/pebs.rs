@@ -10,7 +10,7 @@ use perfx_format::{Attr, Event, sample_type as st};
 
 use crate::support::event_ids::lacks_identifier;
 
-/// The events, and which of them each counter counted when.
+/// The events, and when each counter counted which one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Pebs {
     events: Vec<PebsEvent>,
@@ -63,8 +63,8 @@ impl Pebs {
         self.events.is_empty()
     }
 
-    /// The events that these items are a sample of, each with its id, at this tick in a buffer; `None` for a
-    /// counter whose event is unknown. As in perf, a single event is that of any counter.
+    /// The events sampled by these items at this tick of a buffer, each with its id; `None` for a counter
+    /// whose event is unknown. As in perf, a single event belongs to any counter.
     pub(super) fn of_sample(
         &self,
         buffer: usize,

@@ -1,11 +1,11 @@
 //! Finds the instructions that are sampled, by their number or by the time of the trace, as perf does.
 
-/// The distance of samples of instructions.
+/// The distance between samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Period {
     /// A number of instructions.
     Instructions(u64),
-    /// At multiples of a power of two of ticks.
+    /// At multiples of this power of two, ticks.
     Ticks(u64),
 }
 
@@ -62,7 +62,8 @@ impl PeriodState {
         }
     }
 
-    /// True if only counted instructions bring the next sample closer; false after the time went back past the last sample.
+    /// True if only counted instructions bring the next sample closer; not if time went back past the last
+    /// one.
     pub(super) fn is_regular(&self) -> bool {
         match self.period {
             Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,

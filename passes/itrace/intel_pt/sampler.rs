@@ -57,10 +57,10 @@ pub(super) struct Sampler<'c> {
     in_transaction: u64,
     /// The interrupt flag after the next branch that needs a packet, if that changes it.
     flag: Option<bool>,
-    /// The interrupt flag; the number of instructions at which it last changed, and true if a branch changed it.
+    /// The interrupt flag; at how many instructions it last changed, and true if a branch changed it.
     interrupts: bool,
     toggled: Option<(u64, bool)>,
-    /// The size of addresses in the code.
+    /// Address size of the last code, bits.
     bits: u32,
     /// The event data (EVD) of the next event such as an interrupt, as in its raw data.
     data: Vec<u32>,
@@ -447,7 +447,7 @@ impl<'c> Sampler<'c> {
             let total = self.instructions - u64::from(step.count - done);
             let block = &blocks[step.block];
             let flow = if done == block.count { flow(block.kind) } else { 0 };
-            // A branch to no other block leads out of the trace.
+            // A branch without target leads out of the trace.
             let ends = flow != 0 && to.is_none() && block.kind != Kind::Conditional;
             let addr = to.filter(|_| is_last).unwrap_or(0);
             self.instruction((ip, addr), total, if ends { flow | FlowFlags::END } else { flow }, made);
@@ -603,7 +603,7 @@ impl<'c> Sampler<'c> {
                     time: time.unwrap_or(if self.events.is_timed { self.time } else { 0 }),
                     addr: items.address().unwrap_or(0),
                     period: event.period,
-                    // As in perf, the address itself counts.
+                    // As in perf, it has one entry less.
                     callchain: &self.stacks.shorter_chain(ip, 1),
                     branches,
                     weight,

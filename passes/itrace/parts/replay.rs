@@ -14,7 +14,7 @@ use crate::itrace::losses::Counts;
 pub(crate) trait Sampler: Send {
     /// Advances to the end of the log, and adds its samples to `made`.
     fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue);
-    /// What was counted so far.
+    /// The counts so far.
     fn counts(&self) -> &Counts;
 }
 

@@ -14,7 +14,7 @@ use perfx_samples::Rows;
 use super::events::Events;
 use super::stack::Stack;
 
-/// What decoding found, and the number of samples made.
+/// Counts of decoding, and the number of samples made.
 pub(super) type Counts = (SpeCounts, u64);
 
 /// Makes samples of records, in batches.

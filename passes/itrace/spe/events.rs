@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// True if its address is one of code, and its samples have branches.
+    /// True if its address is in code, and its samples have branches.
     pub(super) fn is_of_code(self) -> bool {
         matches!(self, Kind::Branch | Kind::Instructions)
     }
