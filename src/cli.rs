@@ -309,7 +309,7 @@ impl Program {
     }
 
     /// Shows a recording given in place of a command; a command's name takes precedence over a file's.
-    /// `help all` is `--help`. Options about colour are moved first. `None` for any other command.
+    /// `help all` is `--help`. Moves colour options to the front. `None` for any other command.
     fn as_help_or_overview(&self, color: Vec<OsString>, mut words: Vec<OsString>) -> Option<Vec<OsString>> {
         let first = words.get(1)?;
         if first == "help" {
@@ -489,8 +489,8 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     error
 }
 
-/// Flushes standard output and returns the exit code. A wrong command line stays 2, even if its message
-/// cannot be written. A closed pipe is not a failure.
+/// Flushes standard output and returns the exit code. 2 (usage error) stays, even if its message cannot be
+/// written. A closed pipe is not a failure.
 fn after_text(written: io::Result<()>, code: u8) -> u8 {
     match written.and_then(|()| streams::stdout().flush()) {
         Err(error) if code != 2 && error.kind() != io::ErrorKind::BrokenPipe => {
