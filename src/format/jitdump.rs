@@ -292,7 +292,7 @@ pub struct UnwindingInfo<'a> {
 }
 
 impl<'a> UnwindingInfo<'a> {
-    /// Splits the data: `.eh_frame_hdr` comes first by specification and LLVM, last by V8, CPython and perf.
+    /// Splits the data: the specification and LLVM put `.eh_frame_hdr` first; V8, CPython and perf, last.
     fn new(data: &'a [u8], header_size: usize, mapped_size: u64) -> Option<UnwindingInfo<'a>> {
         let (last, rest) = (data.len().checked_sub(header_size)?, data.get(header_size..)?);
         let (eh_frame, eh_frame_hdr) = if begins_header(data) && !begins_header(data.get(last..)?) {
@@ -365,7 +365,7 @@ impl<'a> Records<'a> {
         Some(Prefix { id: fields.u32()?, size: fields.u32()? as usize, time: fields.u64()? })
     }
 
-    /// True if a record, with `known_only` of a known id, may begin at this offset. Takes constant time.
+    /// True if a record may begin at this offset; `known_only` excludes unknown ids. Takes constant time.
     fn is_plausible(&self, at: usize, known_only: bool) -> bool {
         let Some(Prefix { id, size, time }) = self.prefix(at) else { return false };
         let Some(record) = at.checked_add(size).and_then(|end| self.bytes.get(at..end)) else { return false };

@@ -5,7 +5,7 @@ use crate::{Endian, Feature};
 
 const MAGIC: &[u8; 8] = b"PERFXJNL";
 
-/// The maximum distance of the journal from the end of an in-place change, bytes: many times the largest.
+/// The maximum distance of the journal from the end of a change, bytes: many times the largest journal.
 const TAIL: usize = 64 << 10;
 
 /// How often the magic may occur without a valid journal before the search stops.

@@ -26,7 +26,7 @@ columns! {
     changes: Changes { No Map Task End Kernel }
     // The texts or bytes in its fields: none, the path of a file, or others.
     text: Text { No Path Yes }
-    // An equal record later is an addition, or a repetition: of a state, or of what perf allows once.
+    // The meaning of a later equal record: an addition, the same state, or one too many for perf.
     again: Again { New State Once }
     // Its writer, if it belongs to AUX data: the kernel, perf record, or the program that decodes it.
     aux: Aux { No Kernel Tool Error }
@@ -259,7 +259,7 @@ features! {
 /// Features of simpleperf and hiperf, which perf does not know: they have no [`Feature::name`].
 // Source: AOSP, simpleperf/record_file_format.h, and OpenHarmony, developtools_hiperf, perf_file_format.h.
 impl Feature {
-    /// As [`Feature::FILE2`], as it was written before 2022.
+    /// [`Feature::FILE2`] as it was written before 2022.
     pub const FILE: Feature = Feature(128);
     /// Keys and values that describe the recording.
     pub const META_INFO: Feature = Feature(129);

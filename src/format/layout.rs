@@ -360,7 +360,7 @@ pub struct Layouts {
     uniform: bool,
     has_time: bool,
     sample_types: u64,
-    /// The `attr.build_id` of each event, outside the layouts, few of which would otherwise be uniform.
+    /// The `attr.build_id` of each event: in the layouts, it would seldom let them be uniform.
     build_ids: Vec<bool>,
     tracepoints: Vec<bool>,
 }

@@ -1,6 +1,6 @@
 //! Reads and writes every form of perf.data, byte for byte, without policy. The README is the byte reference.
 
-// Types of others contain those of this package, and derive Debug.
+// Types of other packages contain those of this one, and derive Debug.
 #![warn(missing_debug_implementations)]
 
 mod attr;

@@ -41,7 +41,7 @@ const fn below(bit: u32) -> u64 {
     (1 << bit) - 1
 }
 
-/// Kinds of the kernel from this number on, and kinds of perf from that number on.
+/// True for the kernel's kinds from `kernel` on, and for perf's from `perf` on.
 const fn newer(kind: u32, kernel: u32, perf: u32) -> bool {
     kind >= kernel && kind < 64 || kind >= perf
 }

@@ -124,14 +124,14 @@ impl<'a> Record<'a> {
         cpumode::is_guest(self.cpumode())
     }
 
-    /// The level of code at an address that this record names but that was not executed: only the address
-    /// shows if it is in a kernel, of the record's machine.
+    /// The level of code at an address in this record that was not executed: only the address shows if it is
+    /// in the kernel of the record's machine.
     pub fn level_of(&self, address: u64) -> u16 {
         self.level(if address >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER })
     }
 
-    /// The level that a marker in a call chain of this record stands for: chains of a guest distinguish its
-    /// kernel from its processes like those of the host.
+    /// The level that a marker in a call chain of this record stands for: in a guest, the markers of the host
+    /// stand for the guest's kernel and processes.
     #[inline]
     pub fn level(&self, marked: u16) -> u16 {
         match marked {

@@ -7,7 +7,7 @@ use crate::attr_name::modifiers;
 use crate::event_name::{EventName, generic_name, of_pmu, without_modifiers};
 use crate::{Attr, Event};
 
-/// The event as which an event is counted.
+/// The event that an event counts as.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CountedAs {
     /// The index of the first of its siblings; its own if it has none.
@@ -23,8 +23,8 @@ enum Pmu<'n> {
 }
 
 impl<'n> Pmu<'n> {
-    /// `None` if neither the attr nor the name has a PMU of cores: the kernel chose it, or it is not one of
-    /// several that share the work.
+    /// `None` if neither the attr nor the name has a PMU of cores: the kernel chose the PMU, or the event's
+    /// is not one of several that share the work.
     fn of(attr: &Attr, name: &'n [u8]) -> Option<Pmu<'n>> {
         let named = of_pmu(name).map(|(pmu, _)| pmu);
         let is_of_cores = |pmu: &[u8]| CORES.iter().any(|prefix| pmu.starts_with(prefix));
@@ -71,7 +71,7 @@ fn share_no_mode(excluded: u64) -> bool {
     [LEVELS, HOSTS].iter().any(|modes| excluded & modes == *modes)
 }
 
-/// The event as which each event is counted. Siblings count the same in the same modes on several PMUs;
+/// The event that each event counts as. Siblings count the same in the same modes on several PMUs;
 /// `cpu_core/cycles/P` and `cpu_atom/cycles/P` are one event, `cycles`. So are halves on one PMU, `cycles:u`
 /// and `cycles:k`.
 pub fn counted_as(events: &[Event], names: &[EventName]) -> Vec<CountedAs> {

@@ -60,7 +60,7 @@ pub enum Packet {
         /// Cycles.
         cycles: u16,
     },
-    /// A byte that begins no packet, or one that has no room.
+    /// A byte that begins no packet, or one that is cut off.
     Bad,
 }
 

@@ -189,8 +189,8 @@ impl<'a> Decoded<'a> {
         self.issues.iter().any(|issue| codes.contains(&issue.code))
     }
 
-    /// The texts and bytes among the values, at any depth: the name of each, for an item of a list that of
-    /// the list, and its range in `bytes`, which were decoded.
+    /// The texts and bytes among the values, at any depth: the name of each (items have that of their list),
+    /// and its range in the decoded `bytes`.
     pub fn texts(&self, bytes: &[u8]) -> Vec<(&'static str, Range<usize>)> {
         fn add(
             name: &'static str,
@@ -211,7 +211,7 @@ impl<'a> Decoded<'a> {
         let mut all = Vec::new();
         let start = bytes.as_ptr().addr();
         self.fields.iter().for_each(|(name, value)| add(name, value, &mut all, start));
-        // Values in other bytes, such as a payload after the record.
+        // Drops values in other bytes, such as a payload after the record.
         all.retain(|(_, place)| bytes.get(place.clone()).is_some());
         all
     }

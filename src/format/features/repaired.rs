@@ -24,7 +24,7 @@ const STOPPED_BY: [FaultCode; 3] =
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// Checks this section, and rewrites it if necessary. perf skips features without a name, as simpleperf's.
+/// Checks this section, and rewrites it if necessary. perf skips features without a name, as of simpleperf.
 pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
     if feature.name().is_none() {
         return Repaired::Sound;
@@ -76,7 +76,7 @@ pub fn meaningless(features: &Features, endian: Endian) -> Vec<Feature> {
             Feature::CMDLINE if endian.u32(section, 0).map(|len| len as usize + 4) == Some(section.len()) => {
                 true
             }
-            // perf reads it, but not one of no length.
+            // perf reads it unless it is empty.
             _ => read_unterminated_str(section, endian).is_some_and(|text| !text.is_empty()),
         };
         let codes = || decoded.issues.iter().map(|odd| odd.code).filter(|_| !is_readable);

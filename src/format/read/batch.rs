@@ -58,7 +58,7 @@ pub struct Batch {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// The start of the batch in the input.
+    /// The place of the record in the input.
     pub origin: Origin,
     /// Which of the two kinds.
     pub kind: RecordType,

@@ -242,10 +242,10 @@ impl Batches {
         }))
     }
 
-    /// Takes events from attrs among the records, as perf inject --itrace writes before a new event.
+    /// Takes events from attrs among the records, such as those that perf inject --itrace writes.
     fn take_late_events(&mut self, batch: &mut Batch) -> Result<()> {
         let Some((events, _)) = &mut self.pipe else { return Ok(()) };
-        // They were examined with the events known then.
+        // The records were examined with the events known then.
         batch.sound = false;
         let attrs = Kinds::of(&[RecordType::HEADER_ATTR]);
         if batch.kinds.intersects(attrs) {

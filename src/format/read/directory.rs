@@ -67,7 +67,7 @@ impl Recording {
             let what = format!("data.{number} is not a file, so its records are missing");
             recording.faults.push(Fault { code, offset: 0, what, severity, hint: None });
         }
-        // One that is there in another form is not missing.
+        // A `data.N` that is there but is not a file is not missing.
         let mut numbers: Vec<u64> = parts.iter().map(|(number, _)| *number).chain(others).collect();
         numbers.sort_unstable();
         recording.extras.sort();

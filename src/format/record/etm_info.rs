@@ -97,7 +97,7 @@ impl EtmInfo {
         let mut units = Vec::new();
         for _ in 0..packed as u32 {
             let (magic, cpu) = (word()?, word()?);
-            // Of version 0.
+            // The number of registers in version 0.
             let known = if magic == ETM3 { 4 } else { 7 };
             let count = if version == 0 { known } else { word()? };
             let mut registers = [0; 9];

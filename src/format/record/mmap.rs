@@ -343,7 +343,7 @@ pub fn mmap_build_id<'a>(record: &Record<'a>, layouts: &Layouts) -> Option<MmapB
 }
 
 fn mmap2_union(record: &Record<'_>, layouts: &Layouts, d: &mut Reader<'_>) -> Option<()> {
-    // Relative to these bytes and not to the record, which may end in a trailer before that.
+    // Taken from the fields: in a short record, its trailer is in place of some of these bytes.
     let union = d.rest().get(..24);
     let union = d.need("maj", union)?;
     let verdict = mmap_build_id(record, layouts)?;

@@ -10,7 +10,7 @@ use crate::{OrderKey, Record, RecordType};
 /// | 8 | u64 shift, u64 mult, u64 zero |
 /// | 32 | u64 cycles, u64 mask, u8 cap_user_time_zero, u8 cap_user_time_short, since Linux 5.10 |
 ///
-/// ns = zero + (counter × mult >> shift). Of a short counter, only `mask` is valid, from `cycles` on.
+/// ns = zero + (counter × mult >> shift). A short counter has the bits of `mask`; `cycles` is its base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeConv {
     /// Shift, bits.
@@ -21,7 +21,7 @@ pub struct TimeConv {
     pub zero: u64,
     /// For counters shorter than 64 bits: `cycles` and `mask`.
     pub short: Option<(u64, u64)>,
-    /// True if the machine supports the conversion; before Linux 5.10 perf otherwise wrote no record.
+    /// True if the machine supports the conversion; if not, perf before Linux 5.10 wrote no record.
     pub can_convert: bool,
 }
 

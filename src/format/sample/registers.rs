@@ -106,7 +106,7 @@ pub fn name(machine: &str, number: u32) -> Option<Cow<'static, str>> {
         machine if machine.starts_with("x86") || machine.ends_with("86") => match number {
             0..16 => of(&X86, 0),
             16..24 => numbered("R", 8),
-            // Each has two numbers.
+            // Each XMM register has two numbers.
             32..64 => Some(format!("XMM{}", (number - 32) / 2).into()),
             _ => None,
         },
@@ -145,7 +145,7 @@ pub fn name(machine: &str, number: u32) -> Option<Cow<'static, str>> {
         machine if machine.starts_with("mips") => match number {
             0 => Some("PC".into()),
             1..26 => numbered("$", 0),
-            // The kernel's own two have no numbers.
+            // $26 and $27, which are the kernel's, have no numbers.
             26..30 => Some(format!("${}", number + 2).into()),
             _ => None,
         },

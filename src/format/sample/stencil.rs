@@ -47,7 +47,7 @@ pub struct TemplateFields<'a, Raw = u8> {
 }
 
 impl<'a> TemplateFields<'a> {
-    /// Sets those that a sample has.
+    /// Sets the parts that the sample has.
     #[inline]
     pub fn set_in(self, sample: &mut Sample<'a>) {
         sample.ip = sample.ip.and(Some(self.ip));
@@ -102,7 +102,7 @@ impl Stencil {
         self.endian
     }
 
-    /// Appends a sample with these parts. Raw data of another size is cut, or the end of it stays as it was.
+    /// Appends a sample with these parts. Longer raw data is cut; after shorter data, the old end stays.
     #[inline]
     pub fn write(&self, sample: TemplateFields<'_>, out: &mut Vec<u8>) {
         let begin = out.len();

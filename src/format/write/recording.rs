@@ -46,7 +46,7 @@ pub struct RecordingWriter<W: Write> {
     at: u64,
     endian: Endian,
     file: Option<FileForm<W>>,
-    /// Of a file that is created by its path.
+    /// `Some` for a file that is created by its path.
     created: Option<Created>,
 }
 
@@ -82,7 +82,7 @@ impl RecordingWriter<File> {
     ///
     /// # Errors
     ///
-    /// The file cannot be created or written, or the path is that of something else than a file.
+    /// The file cannot be created or written, or the path is not that of a regular file.
     pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
         let path = path.as_ref();
         let name: Arc<str> = path.to_string_lossy().into();

@@ -1,4 +1,4 @@
-//! Cuts batches into units that expand to about one batch each, those of whole zstd frames on any thread.
+//! Cuts batches into units of about one expanded batch; any thread can expand those of whole zstd frames.
 
 use std::collections::VecDeque;
 use std::ops::Range;
