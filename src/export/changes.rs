@@ -309,8 +309,8 @@ impl<'r> Sides<'r> {
         change.change != 0.0 && change.change.abs() >= self.options.threshold
     }
 
-    /// True if the weights of both sides together reach the threshold. Otherwise no change can, so it is not
-    /// tested and uses no error.
+    /// True if both sides' weights together reach the threshold. Otherwise no change can, so it is not tested
+    /// and gets no share of the error.
     fn can_count(&self, change: &Change) -> bool {
         let both = match self.options.shares {
             true => change.share_a + change.share_b,

@@ -113,7 +113,7 @@ pub struct Written {
 ///
 /// # Errors
 ///
-/// The recording cannot be read or decompressed, or a table not written, as on any big-endian machine.
+/// The recording cannot be read or decompressed, or a table not written, as always on big-endian machines.
 pub fn write_tables(
     recording: &mut Recording,
     identity: &Identity,

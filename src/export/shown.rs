@@ -114,7 +114,7 @@ impl<'f> SampledEvents<'f> {
     }
 
     /// The default event: cycles or a clock before other events, tracepoints last, and with call chains
-    /// before without; then the first event, unless another has ten times as many samples.
+    /// before without; then the first event, unless another has over ten times as many samples.
     pub fn default_event(&self) -> Option<u32> {
         let rank = |event: u32| {
             let works = self.is(event, |event| event.counts_cycles() || event.counts_time());

@@ -48,7 +48,7 @@ pub(super) struct Life {
     pub(super) exec: bool,
 }
 
-/// A time as a signed number. No time is after the year 2262.
+/// A time as a signed number, at most in the year 2262.
 pub(super) fn signed(time: u64) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
