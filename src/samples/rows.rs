@@ -46,7 +46,7 @@ pub enum Sampled<'r> {
 /// Samples of the same stencil.
 #[derive(Debug)]
 pub struct Alike<'r> {
-    /// One of them.
+    /// Stands for them.
     pub record: Record<'r>,
     /// The layout of its fields.
     pub layout: &'r Layout,
