@@ -392,7 +392,7 @@ impl<'c> Sampler<'c> {
                 self.end(of_block.or(exception.map(exception_flow)), made);
             }
             Event::Interrupt { to, .. } => {
-                // perf omits a branch after which nothing was executed.
+                // Unlike perf, makes the sample of a branch after which nothing was executed.
                 self.send_branch(made);
                 if let Some(from) = self.last {
                     let change = Change::Call(from.wrapping_add(INSTRUCTION));
