@@ -209,8 +209,8 @@ impl Calls {
         chain_of(std::iter::once(ip).chain(calls), most)
     }
 
-    /// The chain of a sample taken at `ip` some time after its event, as perf makes it: without `ip` and the
-    /// kernel addresses that follow it. Empty if nothing else is left.
+    /// The chain of a sample taken some time after its event, as perf makes it: without the newest calls of
+    /// the kernel, up to the first that returns to `ip` or to user code. Empty if there is none.
     pub fn chain_before(&self, ip: u64, most: usize) -> Vec<u64> {
         let calls = self.calls.iter().rev().map(|call| call.to);
         chain_of(calls.skip_while(|to| *to >= KERNEL_START && *to != ip), most)

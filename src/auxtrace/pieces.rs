@@ -77,7 +77,7 @@ impl CoreSight {
     /// unit.
     ///
     /// [`Part::trace`] is the number of the piece times the number of units, plus the number of the unit.
-    /// [`Part::buffer`] is that of the buffer in the same way; in a thread's buffer, all units count as one.
+    /// [`Part::buffer`] is the same with the number of the buffer; in a thread's, all units count as one.
     ///
     /// # Errors
     ///
