@@ -1,5 +1,5 @@
-//! Remembers where the records of each part of a split recording are, and which batches hold others that it
-//! may need, so that the part is written without reading the rest.
+//! Remembers where the records of each part of a split recording are, and which batches hold other records
+//! that the part may need, so that it is written without reading the rest.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
