@@ -12,7 +12,7 @@ pub trait Sink {
     fn step(&mut self, blocks: &Blocks, point: &Point, step: Step);
 
     /// Like [`Sink::step`], where the next block follows without a packet: the next step continues the same
-    /// straight code. Only a source address (ETE) leaves such branches out.
+    /// straight code. Only before a source address (ETE), the block may end with a branch that is not taken.
     #[inline(always)]
     fn straight(&mut self, blocks: &Blocks, point: &Point, step: Step) {
         self.step(blocks, point, step);
