@@ -123,7 +123,7 @@ fn each_in_any_order<W: Work, R: Send + 'static>(
             |worked| absorb(chain, worked),
         );
     }
-    // If the chain itself absorbs prescans, a copy absorbs the results.
+    // The chain itself absorbs the prescans, so a copy absorbs the results.
     let lead = |found: FoundBatch| -> Result<_> {
         let batch = found?.absorb(chain)?;
         Ok(with_workers(chain, batch))
