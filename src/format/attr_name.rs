@@ -114,7 +114,7 @@ pub(crate) fn made_name(attr: &Attr) -> String {
     name + &modifiers(attr)
 }
 
-/// Other names that perf accepts for an event, and that of Arm's PMUs in sysfs.
+/// Other names that perf accepts for an event, and one that Arm's PMUs have in sysfs.
 const ALIASES: [(&str, &str); 8] = [
     ("cpu-cycles", "cycles"),
     ("cpu_cycles", "cycles"),

@@ -90,7 +90,7 @@ pub struct Magic {
     pub size: u64,
 }
 
-/// The program that compressed a file as a whole, and the one that undoes that.
+/// The program that compressed a whole file, and the one that decompresses it.
 fn compressed_by(head: &[u8]) -> Option<(&'static str, &'static str)> {
     let programs: [(&[u8], _, _); 4] = [
         (b"\x1f\x8b", "gzip", "gunzip"),
@@ -520,8 +520,8 @@ pub(crate) fn are_event_types(bytes: &[u8]) -> bool {
         && bytes.chunks_exact(EVENT_TYPE_SIZE).all(named)
 }
 
-/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows. Sizes that
-/// are known last are 0 in the bytes of the header; [`FileFront::header`] returns the final header.
+/// The front of a file in perf's own order: header, ids of all events, attrs. The data follows. Sizes known
+/// only at the end are 0 in `bytes`; [`FileFront::header`] returns the final header.
 #[derive(Clone, Debug)]
 pub struct FileFront {
     endian: Endian,

@@ -25,7 +25,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Reads it; `None` for anything else, such as the bytes that perf before 3.x kept there.
+    /// Reads a journal; `None` for anything else, such as the bytes that perf before 3.x kept there.
     pub(crate) fn read(bytes: &[u8], endian: Endian) -> Option<Journal> {
         let (body, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
         if body.get(..8)? != MAGIC || endian.u64(sum, 0)? != checksum(body) {

@@ -24,7 +24,7 @@ const STOPPED_BY: [FaultCode; 3] =
 const PASSED_OVER: [Feature; 4] =
     [Feature::TRACING_DATA, Feature::BUILD_ID, Feature::EVENT_DESC, Feature::AUXTRACE];
 
-/// Checks this section, and rewrites it if necessary. perf skips features without a name, as of simpleperf.
+/// Checks this section, and rewrites it if necessary. perf skips features without a name (of simpleperf).
 pub fn repair(feature: Feature, section: &[u8], endian: Endian, context: FeatureContext) -> Repaired {
     if feature.name().is_none() {
         return Repaired::Sound;

@@ -286,7 +286,7 @@ impl Pieces {
         self.records.get(batch.start..end).unwrap_or_default()
     }
 
-    /// The checksum of the file, from those of its batches and that of the other pieces by `other`.
+    /// The checksum of the file, from those of its batches; `other` computes those of the other pieces.
     fn checksum(&self, batches: impl Iterator<Item = u64>, other: impl Fn(&[u8]) -> u64) -> u64 {
         let after = self.start.saturating_add(self.records.len());
         let front = other(self.file.get(..self.start).unwrap_or_default());

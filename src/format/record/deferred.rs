@@ -16,7 +16,7 @@ pub(crate) const IPS: usize = 24;
 /// | 24 | nr × u64 address; then the trailer |
 #[derive(Clone, Copy, Debug)]
 pub struct CallchainDeferred<'a> {
-    /// Equals the last address of the samples that it completes.
+    /// Equals the last address of the samples that the record completes.
     pub cookie: u64,
     /// The addresses, innermost first. Empty if they do not fit into the record.
     pub ips: U64s<'a>,

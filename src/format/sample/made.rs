@@ -30,7 +30,7 @@ pub struct NewSample<'a> {
     /// The index of the newest branch in the hardware; `u64::MAX` if that is not known.
     pub branch_index: u64,
     pub weight: u64,
-    /// The latency of the instruction, which WEIGHT_STRUCT has room for.
+    /// The latency of the instruction, recorded with WEIGHT_STRUCT.
     pub latency: u16,
     pub data_src: u64,
     pub transaction: u64,
