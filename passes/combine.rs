@@ -231,7 +231,7 @@ impl CombineOptions {
         let spool = session.temp_files();
         let made = step.as_mut().and_then(|step| step.made());
         if made.is_some() {
-            // The step's records may be earlier than all others, except those without a time before them.
+            // The step's records may be the earliest; only records without a time stay before them.
             facts.earliest = Some(1);
         }
         let mut inputs = vec![Input::first(&facts, &first_events, own(), endian, spool.clone())];

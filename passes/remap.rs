@@ -202,7 +202,7 @@ impl Rules {
 }
 
 impl RemapCounts {
-    /// Records the path, and returns its new one.
+    /// Notes the path, and returns its new one.
     fn take(&mut self, name: Name<'_>, rules: &Rules) -> Option<Vec<u8>> {
         let (new, rule) = rules.replace(name).unzip();
         self.used.extend(rule);

@@ -32,7 +32,7 @@ fn is_of_header(record: &Record<'_>) -> Result<bool> {
 /// The result of one survey of all records.
 #[derive(Debug, Default)]
 pub(super) struct InputFacts {
-    /// The earliest time in each batch, and that of its first record with one; `u64::MAX` for none.
+    /// For each batch, its earliest time and the time of its first record with one; `u64::MAX` for none.
     pub(super) batches: Vec<(u64, u64)>,
     pub(super) earliest: Option<u64>,
     pub(super) latest: u64,

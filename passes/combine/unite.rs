@@ -190,7 +190,7 @@ pub(super) struct Union {
     pub(super) translators: Vec<Translator>,
     /// True if all records get an IDENTIFIER.
     pub(super) identify: bool,
-    /// For each source, the number of its events that others have, too, and of its ids that changed.
+    /// For each source, the number of its events that were merged with those of earlier sources.
     pub(super) shared: Vec<usize>,
 }
 

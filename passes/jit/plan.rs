@@ -477,7 +477,7 @@ impl<'r> Planner<'r> {
         }
     }
 
-    /// The mappings in a range of files, and of images of the processes from which this one was forked.
+    /// Mappings in a range: those of files, and of images of the processes from which this one was forked.
     fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let mut files = self.recorded.files(lineage, range);
         let parents = lineage.spans.iter().skip(1).filter_map(|span| self.mapped.get(&span.pid));
@@ -528,7 +528,7 @@ impl<'r> Planner<'r> {
         let Planner { mapped, recorded, plan, .. } = self;
         for maps in mapped.values_mut() {
             maps.sort_by_key(|map| map.start);
-            // Each gets the latest end of all up to it: one look-up then shows if any of these continues.
+            // Each gets the latest end up to it: one look-up then shows if any of these reaches further.
             let mut end = 0;
             for map in maps {
                 end = map.end.max(end);

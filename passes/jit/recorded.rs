@@ -75,8 +75,8 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    /// Stands for the unknown mappings of further generations: a mapping of all memory from the beginning on,
-    /// so that code is mapped over it at its load time, wherever they had mapped a file.
+    /// Stands for the unknown mappings of further generations: a mapping of all memory from the beginning on.
+    /// So code is mapped over it at its load time, wherever an ancestor had mapped a file.
     fn unknown(&self) -> Option<Map> {
         let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
         let origin = Origin::Synthetic;

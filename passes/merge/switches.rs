@@ -44,7 +44,7 @@ pub(crate) struct Switches {
     waiting: VecDeque<Switch>,
     /// No later record is before this time.
     flushed_until: u64,
-    /// The latest time before the last FINISHED_ROUND that was sorted.
+    /// The latest time in all rounds that were sorted.
     level: u64,
     /// First and last time of all records read; the first is the larger one if there was none.
     first: u64,

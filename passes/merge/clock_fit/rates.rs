@@ -36,8 +36,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// Halves the cell: its times while they are long, so that events near the middle decide, then its rates,
-    /// then the larger of both. `length` is the distance from the window's middle to its end.
+    /// Halves the cell: first its times, while they are long, so that events near the middle decide; then its
+    /// rates; then the larger of the two. `length` is the distance from the window's middle to its end.
     fn halves(self, length: f64, long: f64) -> [Cell; 2] {
         if self.reach > long || self.rates * length < self.reach {
             let reach = self.reach / 2.0;
