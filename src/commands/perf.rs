@@ -29,7 +29,7 @@ const FAILED: u8 = 255;
 pub(crate) enum Called {
     /// perfx runs these words.
     Words(Vec<OsString>),
-    /// It is done, with this exit code.
+    /// It has run, with this exit code.
     Done(u8),
 }
 
@@ -159,7 +159,7 @@ fn leave(name: &str, words: &[OsString], what: &str) -> u8 {
 mod tests {
     use super::*;
 
-    /// What becomes of a line: the words of perfx without those that all have, or why perfx does not take it.
+    /// The result of a line: the words of perfx without those that all lines get, or why it is refused.
     fn becomes(line: &str) -> String {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         match subcommand(&words) {

@@ -189,9 +189,9 @@ pub(crate) fn with_chains(
 pub(crate) struct Traced {
     /// The recording without the trace: all events, and records of tasks and code.
     pub(crate) recording: Recording,
-    /// Its samples, with those that were recorded; `None` if the recording has them, or if there is no trace.
+    /// The samples of the trace and the recorded ones; `None` if `recording` has them, or there is no trace.
     pub(crate) decoded: Option<DecodedTrace>,
-    /// What is reported before anything is decoded.
+    /// The report up to the start of decoding.
     pub(crate) before: Report,
 }
 

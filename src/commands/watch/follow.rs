@@ -140,7 +140,7 @@ fn count(stream: Stream, seen: &Seen, ended: &Arc<AtomicBool>) -> Option<JoinHan
         let Ok(file) = Growing::open(stream, seen.clone(), ended) else { return };
         // Counted once more at the end: while perf finishes the file, data after the records looks like them.
         let recording = Recording::from_reader(Box::new(file), name.into(), temp_files());
-        // What cannot be counted is not shown.
+        // An error only ends the counting.
         recording.map_err(anyhow::Error::from).and_then(|recording| seen.count(recording)).ok();
     };
     thread::Builder::new().spawn(work).ok()
