@@ -101,7 +101,7 @@ pub fn view(
 /// Bytes of records that a thread gets at once: their text has up to a hundred times as many.
 const BATCH: usize = 1 << 17;
 
-/// Samples, and what completes them, in the order in which they are shown.
+/// Samples, and the records that complete them, in the order to show.
 type Shown<'d> = Box<dyn Iterator<Item = perfx_format::Result<Rows>> + Send + 'd>;
 
 /// The records of a recording in the order of their times.
@@ -134,7 +134,7 @@ fn print(
     report: &mut Report,
     out: &mut (dyn Write + Send),
 ) -> Result<Viewed> {
-    // Other threads would read on and name functions that are not shown, or times depend on earlier ones.
+    // Other threads would name functions that are not shown; relative times depend on earlier samples.
     let is_serial = options.head.is_some() || options.times != Times::Recorded;
     let threads = if is_serial { 1 } else { threads.max(1) };
     let before = AtomicU64::new(0);

@@ -54,7 +54,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// The bits of `attr.sample_type`, any of which is enough, and the option of perf record that sets one;
+    /// The bits of `attr.sample_type`, each of them enough, and the option of perf record that sets one;
     /// `None` if every sample has the field.
     fn needs(self) -> Option<(u64, &'static str)> {
         Some(match self {

@@ -33,7 +33,7 @@ use crate::chains::At;
 /// A sample with its event and period.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'s> {
-    /// Of samples of a trace that differ in few parts, one of them.
+    /// The sample, or the one that stands for its stencil.
     pub(super) sample: SampleView<'s>,
     pub(super) key: OrderKey,
     pub(super) parts: &'s Sample<'s>,
@@ -268,7 +268,7 @@ impl<'v> SampleWriter<'v> {
             let mut parts = Sample::default();
             (parts.pid_tid, parts.time, parts.cpu, parts.id) = (sample.task(), time, cpu, sample.id());
             let event = sample.event_in(self.facts).unwrap_or(0);
-            // A new thread has the name of its parent, but from the time in the record on, which is later.
+            // A new thread gets its parent's name only at the time in the record, which is later.
             let parent = Task::of(record).filter(|_| record.kind() == RecordType::FORK).map(|task| task.ptid);
             let own = || named_task(record).or(parts.pid_tid).map(|(_, tid)| tid);
             let Some(named) = parent.or_else(own) else { return };
