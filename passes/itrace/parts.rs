@@ -21,7 +21,7 @@ pub(super) use self::sample_queue::SampleQueue;
 pub(super) use self::skip_first::SkipFirst;
 pub(super) use self::spill_file::SpillFile;
 
-/// How to cut traces. Parts that make many samples are small, so that these usually fit in memory.
+/// How to cut traces: into smaller parts if there are many samples, which then usually fit in memory.
 pub(super) fn split(threads: usize, has_many: bool) -> Split {
     Split { threads, size: if has_many { UNIT / 32 } else { UNIT } }
 }

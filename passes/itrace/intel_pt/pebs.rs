@@ -1,4 +1,4 @@
-//! The events whose samples PEBS wrote to the trace instead of a buffer of its own (`aux-output`).
+//! The events whose samples PEBS wrote to the trace and not to its own buffer (`aux-output`).
 
 use std::collections::HashMap;
 

@@ -257,8 +257,8 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    /// How many of these instruction counts precede the next sample, and their sum; 0 if samples depend on
-    /// more.
+    /// The number of these counts of instructions before the next sample, and their sum; 0 if samples depend
+    /// on more.
     #[inline(always)]
     fn before_sample(&mut self, counts: impl Iterator<Item = u64>) -> (usize, u64) {
         if !self.due.is_regular() || self.events.sampled.branches.is_some() || !self.requests.0.is_empty() {

@@ -164,7 +164,7 @@ mod tests {
     use super::super::spill_file::SpillFile;
     use super::*;
 
-    /// Samples of a trace whose times decrease wait for its end. Once, all were in memory.
+    /// If the times of a trace decrease, its samples wait for its end. All used to be in memory.
     #[test]
     fn what_has_no_room_waits_in_a_file() {
         const EACH: u64 = 9;

@@ -21,7 +21,7 @@ pub(crate) struct SampleQueue {
     spill: SpillFile,
     stored: VecDeque<Stored>,
     last: Rows,
-    /// The error because of which chunks are missing.
+    /// Set if chunks could not be stored.
     failed: Option<Error>,
 }
 
