@@ -14,7 +14,7 @@ pub struct Decompress {
     options: DecompressOptions,
 }
 
-/// What the user chose.
+/// The options of the pass.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct DecompressOptions {
     /// Keep the readable records of a damaged recording, and report losses

@@ -119,7 +119,7 @@ impl Pass for Normalize {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         let Some(reader) = self.reader else {
-            return Stage::begin(|_| bail!("give --for READER, the program that shall read the recording"));
+            return Stage::begin(|_| bail!("give --for READER, the program that will read the recording"));
         };
         if reader.mmap_build_ids {
             return Stage::begin(|begin| Ok(Narrow::stage(reader, begin)));
@@ -183,7 +183,8 @@ impl Narrow {
             );
             begin.report.say(Level::Info, what);
             if is_damaged {
-                let what = "feature INIT_MAP is damaged: what follows is left out".to_owned();
+                let what =
+                    "feature INIT_MAP is damaged: the records after the damage are left out".to_owned();
                 begin.report.say(Level::Loss, what);
             }
             begin.clear_feature(Feature::INIT_MAP);
@@ -191,7 +192,7 @@ impl Narrow {
         if cuts > 0 {
             let events = counted(cuts as u64, "event", "events");
             let what = format!(
-                "what {} does not know of the attrs of {events} (config3 and later fields)",
+                "fields of the attrs of {events} that {} does not know (config3 and later)",
                 reader.name
             );
             begin.report.say(Level::Loss, what);

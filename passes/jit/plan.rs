@@ -588,7 +588,7 @@ impl<'r> Planner<'r> {
             // Processes without a JIT compiler have such memory, too.
             without_map.drain(..).for_each(|why| report.say(Level::Detail, format!("no perf map: {why}")));
             let what = "perf maps do not contain the times when code was loaded, so samples of code that was replaced later have the \
-                name of the code after it";
+                name of the code that replaced it";
             report.say(Level::Info, what);
         }
         if self.unclocked > 0 {

@@ -120,7 +120,7 @@ fn approach(
     let is_coarse = matches!(unfit, Unfit::Coarse(_));
     let wall = offset_of_wall_clocks(opened, session);
     if let Some(offset) = wall.filter(|_| guest.is_none() && host.is_none() && !is_coarse) {
-        let what = "its offset comes from the wall clocks of both machines (CLOCK_DATA) and is as exact as they agree";
+        let what = "its offset comes from the wall clocks of both machines (CLOCK_DATA) and is only as exact as these clocks agree";
         session.report.say(Level::Info, format!("{name}: {what}"));
         return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
@@ -128,7 +128,7 @@ fn approach(
     // The guest kernel's clock rate may be far off; then the rate must be found, too.
     let cycles = guest.is_some() && opened.spec.scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
-        "if its kernel misjudges its clock, give scale=, its cycles in a ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
+        "if its kernel misjudges its clock, give scale=: the guest's cycles per ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
          dmesg | grep MHz); or give "
     } else {
         "or give "

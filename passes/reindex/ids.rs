@@ -132,8 +132,8 @@ impl ReindexIds {
         let repaired = [
             (
                 broken,
-                "record that claimed more entries than it has rewritten",
-                "records that claimed more entries than they have rewritten",
+                "record rewritten that claimed more entries than it has",
+                "records rewritten that claimed more entries than they have",
             ),
             (dropped, "id left out that no event has", "ids left out that no event has"),
             (
