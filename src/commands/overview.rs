@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use perfx_auxtrace::Tracer;
 use perfx_export::ranking::{Order, Ranking};
-use perfx_export::{ChainQuality, Grouping, ShownEvent};
+use perfx_export::{Grouping, ShownEvent};
 use perfx_format::Value;
 use perfx_look::render::{Style, readable, value};
 use perfx_look::{Stats, stats};
@@ -80,7 +80,7 @@ impl Overview {
             }
         }
         text += &format!("{:<14} {}\n", "lost", losses(&counts, &report));
-        text += &call_chains(stacks.chain_quality(&meanings.events));
+        text += &call_chains(&collected);
         text += "\n";
         text += &events(&counts);
         if event.is_some() {
@@ -111,10 +111,14 @@ impl Overview {
 }
 
 /// A row for each problem of many call chains.
-fn call_chains(quality: ChainQuality) -> String {
+fn call_chains(collected: &Collected) -> String {
+    let quality = collected.chain_quality();
     let mut found = quality.sentences();
-    if quality.chains > 0 && found.is_empty() {
-        found.push("none found broken".to_owned());
+    if collected.facts.events.iter().any(|event| event.has_chains) && found.is_empty() {
+        found.push(match collected.are_chains_recorded {
+            true => "no gaps found; chains that end early are not detected".to_owned(),
+            false => "unwound from recorded stacks; standard error says which of them end early".to_owned(),
+        });
     }
     let labels = ["call chains"].into_iter().chain(repeat(""));
     labels.zip(found).map(|(label, found)| format!("{label:<14} {found}\n")).collect()

@@ -63,7 +63,14 @@ pub(crate) fn called(args: &[OsString]) -> Result<Option<Called>> {
         }));
     };
     let given = (tool.command)().try_get_matches_from(&words[1..]);
-    let given = given.map_err(|error| Usage(error.to_string()))?;
+    let given = match given {
+        Ok(given) => given,
+        Err(error) if !error.use_stderr() => {
+            error.print()?;
+            return Ok(Some(Called::Done(WRONG)));
+        }
+        Err(error) => return Err(Usage(error.to_string()).into()),
+    };
     run(&given).map(|code| Some(Called::Done(code)))
 }
 

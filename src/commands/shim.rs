@@ -36,7 +36,18 @@ impl Shim {
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         let perf = self.folder.join("perf");
         match fs::read_link(&perf) {
-            Ok(_) => fs::remove_file(&perf).with_context(|| perf.display().to_string())?,
+            Ok(to) => {
+                // Of a perfx that was moved or removed, only the name is left.
+                let is_perfx = to.file_name() == own.file_name()
+                    || fs::canonicalize(&perf).ok() == fs::canonicalize(&own).ok();
+                ensure!(
+                    is_perfx,
+                    "{}: it is a link to {}, not to perfx, and stays",
+                    perf.display(),
+                    to.display()
+                );
+                fs::remove_file(&perf).with_context(|| perf.display().to_string())?;
+            }
             Err(_) => ensure!(!perf.exists(), "{}: it exists, and is not a link", perf.display()),
         }
         symlink(&own, &perf).with_context(|| perf.display().to_string())?;

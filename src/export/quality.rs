@@ -125,8 +125,8 @@ impl Stacks {
             let (callers, all) = stacks[row.stack as usize];
             let count = |is: bool| if is { weight.samples } else { 0 };
             quality.chains += weight.samples;
-            quality.unmapped += count(callers.is_unmapped);
-            quality.alone += count(all.user == 1);
+            quality.unmapped += count(event.has_user_chains && callers.is_unmapped);
+            quality.alone += count(event.has_user_chains && all.user == 1);
             quality.full += count(all.depth >= event.max_stack);
         }
         quality
@@ -158,7 +158,11 @@ mod tests {
         }
         let mut event = EventFacts::of_calls();
         event.max_stack = 4;
-        let quality = all.chain_quality(&[event]);
+        let quality = all.chain_quality(std::slice::from_ref(&event));
+        // Of chains that were recorded without callers in user code, none is missing.
+        event.has_user_chains = false;
+        let kernel = all.chain_quality(&[event]);
+        assert_eq!(kernel, ChainQuality { unmapped: 0, alone: 0, ..quality });
         [quality.chains, quality.unmapped, quality.alone, quality.full]
     }
 

@@ -89,6 +89,8 @@ pub struct EventFacts {
     counts_work: bool,
     /// True if its samples have call chains.
     pub has_chains: bool,
+    /// True if these contain callers in user code (`exclude_callchain_user` is not set).
+    pub has_user_chains: bool,
     /// True if the user parts of its call chains contain the addresses of calls, recorded by the processor,
     /// rather than return addresses (`perf record --call-graph lbr`).
     pub records_calls: bool,
@@ -113,6 +115,7 @@ impl EventFacts {
             frequency: None,
             counts_work: true,
             has_chains: true,
+            has_user_chains: true,
             records_calls: false,
             max_stack: usize::MAX,
             lasts: true,
@@ -135,6 +138,7 @@ impl EventFacts {
             // PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW.
             counts_work: is_clock || matches!(attr.type_, 0 | 3 | 4),
             has_chains: attr.sample_type & sample_type::CALLCHAIN != 0,
+            has_user_chains: attr.sample_type & sample_type::CALLCHAIN != 0 && !attr.flag(22),
             records_calls: Layout::new(attr).branch_stacks() == BranchStacks::Calls,
             // PERF_MAX_STACK_DEPTH is the kernel's default.
             max_stack: if attr.sample_max_stack == 0 { 127 } else { attr.sample_max_stack.into() },

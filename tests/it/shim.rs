@@ -275,3 +275,30 @@ fn the_line_of_a_new_thread_has_the_name_of_its_parent() {
     let wanted = "            crew   14221  6231.800062: PERF_RECORD_FORK(14221:14223):(14221:14221)\n";
     assert!(ran.text().contains(wanted), "{}", ran.text());
 }
+
+/// A link to the only perf was replaced.
+#[test]
+fn a_link_to_another_program_stays() {
+    let folder = temp();
+    let perf = folder.path().join("perf");
+    symlink("/usr/bin/other", &perf).unwrap();
+    let ran = perfx(args!["shim", folder.path()]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("not to perfx, and stays"), "{}", ran.stderr);
+    assert_eq!(fs::read_link(&perf).unwrap(), Path::new("/usr/bin/other"));
+    // One of perfx, which may have been removed, is made anew.
+    fs::remove_file(&perf).unwrap();
+    symlink("/gone/perfx", &perf).unwrap();
+    perfx(args!["shim", folder.path()]).done().unwrap();
+    assert_eq!(fs::read_link(&perf).unwrap(), Path::new(env!("CARGO_BIN_EXE_perfx")));
+}
+
+/// It was one line with `\n` in it, as an error.
+#[test]
+fn help_is_printed_as_text() {
+    let shim = Shim::new();
+    for words in ["evlist -h", "buildid-list -h"] {
+        let ran = shim.alone(words);
+        assert!(ran.code == Some(129) && ran.text().contains("\n\nUsage: "), "{words}: {ran:?}");
+        assert_eq!(ran.stderr, "", "{words}");
+    }
+}

@@ -178,6 +178,7 @@ impl Html {
             }
             None => Annotated::default(),
         };
+        about.broken_chains = collected.chain_quality().sentences();
         let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
         say_sources(report, &annotated);
@@ -192,7 +193,6 @@ impl Html {
         }
         let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
         about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
-        about.broken_chains = stacks.chain_quality(&facts.events).sentences();
         Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
 }

@@ -36,11 +36,21 @@ pub(crate) struct Collected {
     pub(crate) stacks: Stacks,
     /// True if samples were selected by their event.
     pub(crate) chooses_events: bool,
+    /// True if call chains were recorded, not unwound from stacks or made of a trace.
+    pub(crate) are_chains_recorded: bool,
     /// Shown until it is dropped.
     pub(crate) bar: Bar,
 }
 
 impl Collected {
+    /// How many of the recorded call chains are broken.
+    pub(crate) fn chain_quality(&self) -> ChainQuality {
+        match self.are_chains_recorded {
+            true => self.stacks.chain_quality(&self.facts.events),
+            false => ChainQuality::default(),
+        }
+    }
+
     /// Search options for naming its code.
     pub(crate) fn search<'c>(&'c self, ids: &'c IdOptions, inlined: bool) -> Search<'c> {
         let Collected { recording, facts, .. } = self;
@@ -113,12 +123,14 @@ impl StackArgs {
         report: &mut Report,
     ) -> Result<Collected> {
         let threads = self.threads.count(&recording);
+        let are_chains_recorded = !ConvertCallchain::concerns(&recording);
         let mut recording = with_chains(recording, ids, threads, report)?;
         recording.progress().expect(2 + filter.readings());
         let bar = self.verbosity.progress(&recording);
         let facts = Facts::survey(&mut recording, threads, true)?;
         let stacks = Stacks::collect(&mut recording, &facts, grouping, filter, threads, report)?;
-        Ok(Collected { recording, facts, stacks, chooses_events: filter.chooses_events(), bar })
+        let chooses_events = filter.chooses_events();
+        Ok(Collected { recording, facts, stacks, chooses_events, are_chains_recorded, bar })
     }
 
     /// Reads the selected samples, or with `itrace` the calls of the trace.
@@ -148,7 +160,8 @@ impl StackArgs {
         let traced = (&mut recording, &mut rows as _);
         let stacks = Stacks::of_calls(traced, &facts, ids, grouping, chosen, threads, report)?;
         Traced::end((decoded, before), true, report)?;
-        Ok(Collected { recording, facts, stacks, chooses_events: false, bar })
+        let (chooses_events, are_chains_recorded) = (false, false);
+        Ok(Collected { recording, facts, stacks, chooses_events, are_chains_recorded, bar })
     }
 }
 

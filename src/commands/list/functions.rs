@@ -176,7 +176,7 @@ impl RankArgs {
             named.say(report);
             if !self.trace.itrace {
                 sampled.say(event, false, report);
-                say_quality(stacks.chain_quality(&facts.events), report);
+                say_quality(collected.chain_quality(), report);
             }
             Ok(())
         })?;
@@ -199,11 +199,15 @@ impl RankArgs {
                     Ok(_) => format!("`{name}` has no share of the samples"),
                     Err(similar) if similar.is_empty() => "no sample has a function with a name".to_owned(),
                     Err(similar) => {
+                        let several = similar.iter().all(|known| known.contains(name));
                         let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
-                        format!(
-                            "no function has the name `{name}`, nor does a single one contain it; similar names: {}",
-                            similar.join(", ")
-                        )
+                        let similar = similar.join(", ");
+                        match several {
+                            true => format!(
+                                "several functions contain `{name}`, so give more of the name: {similar}"
+                            ),
+                            false => format!("no function has the name `{name}`; similar names: {similar}"),
+                        }
                     }
                 },
             };
