@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use perfx_format::Endian;
 use perfx_format::features::{StoredFile, stored_files};
@@ -18,21 +19,29 @@ use crate::ids::{dso_name, is_kernel_name};
 #[derive(Debug)]
 pub(crate) struct StoredFiles<'f> {
     files: Vec<StoredFile<'f>>,
-    /// The numbers of the files, by name.
-    by_name: HashMap<OsString, Vec<usize>>,
+    by_name: HashMap<OsString, Named>,
+}
+
+/// The files of one name.
+#[derive(Debug, Default)]
+struct Named {
+    /// Their numbers.
+    files: Vec<usize>,
+    /// Their symbols, which DSOs of the same name share: there may be many, with other inodes.
+    symbols: OnceLock<Arc<Symbols>>,
 }
 
 impl<'f> StoredFiles<'f> {
     pub(crate) fn new(features: &'f Features, endian: Endian) -> StoredFiles<'f> {
         let files = stored_files(features, endian);
-        let mut by_name = HashMap::<OsString, Vec<usize>>::new();
+        let mut by_name = HashMap::<OsString, Named>::new();
         for (number, file) in files.iter().enumerate().filter(|(_, file)| !file.symbols.is_empty()) {
             let path = OsStr::from_bytes(file.path);
-            by_name.entry(path.to_owned()).or_default().push(number);
+            by_name.entry(path.to_owned()).or_default().files.push(number);
             // A module is mapped by its path, or by its name in brackets.
             let key = module_key(file.path);
             if key != path {
-                by_name.entry(key).or_default().push(number);
+                by_name.entry(key).or_default().files.push(number);
             }
         }
         StoredFiles { files, by_name }
@@ -47,17 +56,21 @@ impl<'f> StoredFiles<'f> {
         let name = dso_name(dso);
         let is_module = dso.kernel && !is_kernel_name(name);
         let named = || self.by_name.get(OsStr::from_bytes(name));
-        let files = named().or_else(|| self.by_name.get(&module_key(name)).filter(|_| is_module))?;
-        let shift = self.shift(dso, number, &self.files[*files.first()?], facts)?;
-        let symbols = files.iter().flat_map(|&file| &self.files[file].symbols).map(|symbol| Symbol {
-            start: symbol.address,
-            end: symbol.address.saturating_add(symbol.len),
-            limit: u64::MAX,
-            weak: false,
-            global: true,
-            name: symbol.name.into(),
+        let named = named().or_else(|| self.by_name.get(&module_key(name)).filter(|_| is_module))?;
+        let shift = self.shift(dso, number, &self.files[*named.files.first()?], facts)?;
+        let symbols = named.symbols.get_or_init(|| {
+            let symbols = named.files.iter().flat_map(|&file| &self.files[file].symbols);
+            let symbols = symbols.map(|symbol| Symbol {
+                start: symbol.address,
+                end: symbol.address.saturating_add(symbol.len),
+                limit: u64::MAX,
+                weak: false,
+                global: true,
+                name: symbol.name.into(),
+            });
+            Arc::new(Symbols::new(symbols.collect()))
         });
-        Some(Image::Kernel { symbols: Symbols::new(symbols.collect()), shift, place: None })
+        Some(Image::Kernel { symbols: symbols.clone(), shift, place: None })
     }
 
     /// The distance from the place of a frame to the address of its symbol; wraps.

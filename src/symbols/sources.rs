@@ -7,6 +7,7 @@ use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
 
@@ -158,8 +159,8 @@ pub enum Image {
     File(Box<ElfFile>, Symbols, Option<DwarfPlaces>, SymbolTable),
     /// Symbols of a kernel by address, or those of a recorded file by offset; `shift` is added first.
     Kernel {
-        /// The table.
-        symbols: Symbols,
+        /// The table, which several objects may share.
+        symbols: Arc<Symbols>,
         /// The distance, which wraps around.
         shift: u64,
         /// The file with the symbols; `None` if it is the recording.
@@ -210,7 +211,7 @@ impl Image {
         let address = self.address_of(at)?;
         let (symbols, piece) = match self {
             Image::File(elf, symbols, ..) => (symbols, elf.piece_of(at)),
-            Image::Kernel { symbols, .. } => (symbols, 0..u64::MAX),
+            Image::Kernel { symbols, .. } => (&**symbols, 0..u64::MAX),
         };
         let Range { start, end } = symbols.extent(address)?;
         let (start, end) = (at.saturating_sub(address - start), at.saturating_add(end - address));
@@ -774,7 +775,7 @@ impl Sources {
         let debug = || self.debug_file(&elf, &place, path).map(|(_, debug)| debug);
         let elf = if elf.has_symtab { elf } else { debug()? };
         let symbols = elf.is_relocatable.then(|| Symbols::new(elf.symbols))?;
-        Some(Image::Kernel { symbols, shift: start.wrapping_neg(), place: Some(place) })
+        Some(Image::Kernel { symbols: symbols.into(), shift: start.wrapping_neg(), place: Some(place) })
     }
 
     /// Modules have other addresses after each boot, and only the running kernel lists all of them.
@@ -804,7 +805,7 @@ impl Sources {
             Some((kallsyms::read(&list, name).ok()?, list))
         };
         let (symbols, place) = symbols.or_else(of_root).filter(|(symbols, _)| !symbols.is_empty())?;
-        Some(Image::Kernel { symbols, shift: 0, place: Some(place) })
+        Some(Image::Kernel { symbols: symbols.into(), shift: 0, place: Some(place) })
     }
 
     fn listed(&self, object: &Object, id: Option<BuildId>, module: Option<&[u8]>) -> Option<Symbols> {
@@ -855,7 +856,7 @@ fn crc_of(file: &Path) -> io::Result<u32> {
 /// The symbols of a kernel, if they contain the reference symbol.
 fn placed(symbols: Symbols, reference: Option<&Reference>, place: PathBuf) -> Option<Image> {
     let shift = reference.map_or(Some(0), |reference| reference.shift(&symbols))?;
-    (!symbols.is_empty()).then_some(Image::Kernel { symbols, shift, place: Some(place) })
+    (!symbols.is_empty()).then(|| Image::Kernel { symbols: symbols.into(), shift, place: Some(place) })
 }
 
 /// The first of these files that is the kernel with this build-id, if known, with code; and the difference

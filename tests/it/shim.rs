@@ -302,3 +302,19 @@ fn help_is_printed_as_text() {
         assert_eq!(ran.stderr, "", "{words}");
     }
 }
+
+/// It ran until its command line was too long; and an empty entry of PATH was found, but not run.
+#[test]
+fn a_script_that_adds_a_word_ends_and_the_current_folder_is_searched() {
+    let shim = Shim::new();
+    fs::create_dir(shim.path("front")).unwrap();
+    script(&shim.path("front/perf"), "exec perf \"$@\" x");
+    let ran = shim.run(&["bin", "front", "next"], "record", &[]);
+    assert!(ran.code == Some(7) && ran.text().starts_with("next perf: record x"), "{ran:?}");
+    assert!(ran.text().len() < 100, "{ran:?}");
+    script(&shim.path("perf"), "echo here; exit 5");
+    let mut shell = clean("/bin/bash");
+    shell.args(["-c", "perf record"]).current_dir(shim.0.path());
+    let ran = run(shell.env("PATH", format!("{}:", shim.path("bin").display())), Stdin::Null);
+    assert_eq!((ran.code, ran.text()), (Some(5), "here\n".to_owned()), "{}", ran.stderr);
+}

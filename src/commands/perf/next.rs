@@ -16,6 +16,9 @@ use crate::io::source::identity;
 /// words. Otherwise two perfx called perf, or perfx and a script that calls it, would pass it on for ever.
 const PASSED: &str = "PERFX_PASSED";
 
+/// The most lines that one program gets before it is passed over.
+const MOST_TURNS: usize = 8;
+
 /// Device and inode of a program, as in [`PASSED`].
 fn program_id(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
@@ -33,11 +36,15 @@ pub(super) fn find(words: &[OsString]) -> Option<(PathBuf, String)> {
     let mut passed = env::var(PASSED).unwrap_or_default();
     passed = if passed.is_empty() { own } else { format!("{passed},{own}") };
     let has_passed = |entry: &str| passed.split(',').any(|passed| passed == entry);
+    // A script that adds a word at each turn gets another line each time.
+    let turns = |id: &str| passed.split(',').filter(|passed| passed.starts_with(&format!("{id}:"))).count();
     let folders = env::var_os("PATH").unwrap_or_default();
     let (perf, id) = env::split_paths(&folders).find_map(|folder| {
-        let perf = folder.join("perf");
+        // An empty entry is the current folder; `perf` alone would be searched for in PATH.
+        let perf = if folder.as_os_str().is_empty() { "./perf".into() } else { folder.join("perf") };
         let id = program_id(&perf)?;
-        (!has_passed(&id) && !has_passed(&format!("{id}:{got:x}"))).then_some((perf, id))
+        let may_run = !has_passed(&id) && !has_passed(&format!("{id}:{got:x}")) && turns(&id) < MOST_TURNS;
+        may_run.then_some((perf, id))
     })?;
     Some((perf, format!("{passed},{id}:{got:x}")))
 }
