@@ -933,9 +933,9 @@ mod tests {
             (r#""%d", vmemmap_base"#, "`vmemmap_base` is not understood"),
             (r#""%d""#, "it has too few values"),
             (r#""%99999999999999999999d", 1"#, "is not known"),
-            (r#""%"#, "does not end"),
+            (r#""%"#, "is not terminated"),
             ("", "is not understood"),
-            (&deep, "too deep"),
+            (&deep, "nested too deeply"),
             (&long, "too many operators"),
             (&endless, "too long"),
         ] {
