@@ -327,7 +327,7 @@ struct Data {
 }
 
 /// The bytes of a recording that are searched for broken call chains: their share needs no more.
-const CHAINS_MAX: u64 = 64 << 20;
+const CHAINS_MAX: u64 = 8 << 20;
 
 impl Data {
     fn of(source: &Source, has_traces: bool, ids: &IdOptions, threads: usize) -> Result<Data> {
