@@ -296,19 +296,10 @@ impl Doctor {
                 let _bar = if self.quiet { Bar::none() } else { Bar::of(&recording) };
                 let diagnosis = examine(recording, threads, self.places.into())?;
                 let data = match source {
-                    Source::Path(_) if diagnosis.whole => {
-                        Data::of(source, diagnosis.has_traces, ids, threads)
-                    }
+                    Source::Path(_) => Data::of(source, &diagnosis, ids, threads)?,
                     // Standard input cannot be read again.
-                    _ => Ok(Data::default()),
+                    _ => Data::default(),
                 };
-                let data = data.or_else(|error| {
-                    let (name, error) = (source.to_string(), message(&error));
-                    let what = format!(
-                        "{name}: its call chains and the code of its traces are not examined: {error}"
-                    );
-                    writeln!(stderr(), "perfx: {}", printable(&what)).map(|()| Data::default())
-                })?;
                 Ok((diagnosis, data))
             }
             Err(error) => {
@@ -330,14 +321,38 @@ struct Data {
 const CHAINS_MAX: u64 = 8 << 20;
 
 impl Data {
-    fn of(source: &Source, has_traces: bool, ids: &IdOptions, threads: usize) -> Result<Data> {
-        let mut recording = source.open()?;
-        // The chains of recorded stacks are known only when these are unwound.
-        let is_recorded = !ConvertCallchain::concerns(&recording);
-        let call_chains = is_recorded.then(|| ChainQuality::of(&mut recording, CHAINS_MAX, threads));
-        let missing_code = if has_traces { missing(source, ids, threads)? } else { Vec::new() };
-        Ok(Data { missing_code, call_chains: call_chains.transpose()?.flatten() })
+    /// What cannot be examined is reported, and does not fail the diagnosis.
+    fn of(source: &Source, diagnosis: &Diagnosis, ids: &IdOptions, threads: usize) -> Result<Data> {
+        let mut data = Data::default();
+        if diagnosis.has_traces {
+            let missing = missing(source, ids, threads);
+            data.missing_code =
+                reported(source, missing, "the code that its traces need is not searched for")?;
+        }
+        if diagnosis.has_chains && diagnosis.whole {
+            let chains = chains(source, threads);
+            data.call_chains = reported(source, chains, "its call chains are not examined")?;
+        }
+        Ok(data)
     }
+}
+
+/// The quality of a recording's call chains; those of recorded stacks are known only when these are unwound.
+fn chains(source: &Source, threads: usize) -> Result<Option<ChainQuality>> {
+    let mut recording = source.open()?;
+    if ConvertCallchain::concerns(&recording) {
+        return Ok(None);
+    }
+    Ok(Some(ChainQuality::of(&mut recording, CHAINS_MAX, threads)?))
+}
+
+/// The result, or nothing after a message that begins with `what`.
+fn reported<T: Default>(source: &Source, result: Result<T>, what: &str) -> Result<T> {
+    result.or_else(|error| {
+        let what = format!("{source}: {what}: {}", message(&error));
+        writeln!(stderr(), "perfx: {}", printable(&what))?;
+        Ok(T::default())
+    })
 }
 
 fn verdict(verdict: Verdict) -> &'static str {

@@ -67,13 +67,15 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     front::times(&recording, &patient.times, &mut patient.findings);
     front::aux(&recording, &patient.aux, &mut patient.findings);
     front::id_index(&recording, &patient.aux, &mut patient.findings);
-    let in_samples = recording.events.iter().any(|event| event.attr().sample_type & sample_type::AUX != 0);
-    let has_traces = in_samples || patient.aux.iter().any(|aux| matches!(aux, Aux::Trace { .. }));
+    let samples_have = |part| recording.all_events().iter().any(|event| event.attr().sample_type & part != 0);
+    let has_traces =
+        samples_have(sample_type::AUX) || patient.aux.iter().any(|aux| matches!(aux, Aux::Trace { .. }));
     let Patient { findings, broken, whole, records, .. } = patient;
     Ok(Diagnosis {
         records,
         whole,
         has_traces,
+        has_chains: samples_have(sample_type::CALLCHAIN),
         ..Diagnosis::new(recording.name.clone(), recording.stream_names(), findings, broken)
     })
 }

@@ -134,6 +134,8 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// True if it has AUXTRACE records, or AUX data in samples.
     pub has_traces: bool,
+    /// True if samples of an event have call chains.
+    pub has_chains: bool,
 }
 
 impl Diagnosis {
@@ -145,7 +147,8 @@ impl Diagnosis {
             (false, true) => Verdict::Suspect,
             (false, false) => Verdict::Sound,
         };
-        Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings, has_traces: false }
+        let (has_traces, has_chains) = (false, false);
+        Diagnosis { name, verdict, records: 0, whole: !broken, streams, findings, has_traces, has_chains }
     }
 }
 

@@ -49,22 +49,18 @@ impl ChainQuality {
         .collect()
     }
 
-    /// The quality of about `most` bytes of samples, evenly spread over a recording. `None` if its samples
-    /// have no call chains.
+    /// The quality of about `most` bytes of samples, evenly spread over a recording.
     ///
     /// # Errors
     ///
     /// The recording can't be read or decompressed.
-    pub fn of(recording: &mut Recording, most: u64, threads: usize) -> Result<Option<ChainQuality>> {
-        let facts = Facts::survey(recording, threads, true)?;
-        if !facts.events.iter().any(|event| event.has_chains) {
-            return Ok(None);
-        }
+    pub fn of(recording: &mut Recording, most: u64, threads: usize) -> Result<ChainQuality> {
+        let facts = Facts::survey(recording, threads, false)?;
         let one_of = OneOf(recording.data_size().unwrap_or(0) / most + 1);
         let counted_as = counted_events(&facts, &FilterOptions::default());
         let (grouping, read) = (Grouping::default(), (&facts, Some(&one_of)));
         let stacks = Stacks::read(recording, read, &counted_as, grouping, threads, &mut Report::default())?;
-        Ok(Some(stacks.chain_quality(&facts.events)))
+        Ok(stacks.chain_quality(&facts.events))
     }
 }
 

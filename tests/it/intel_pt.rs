@@ -1349,6 +1349,21 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
     );
 }
 
+/// The missing code of a truncated recording was not searched for.
+#[test]
+fn doctor_lists_missing_code_of_a_truncated_recording() {
+    let (data, folder) = (root().join("tests/data/trace/pieces.data"), temp());
+    let cut = folder.path().join("cut.data");
+    fs::write(&cut, &fs::read(data).unwrap()[..6000]).unwrap();
+    let ran = perfx(args!["doctor", "--foreign", cut]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let text = ran.text();
+    assert!(
+        text.contains(": unreadable, ") && text.contains("100.00%  /opt/perfx/trace/loop: --root"),
+        "{text}"
+    );
+}
+
 /// Regression: a trace of 200 MB has 100 GB of samples, which went into a temporary file before the first was
 /// shown.
 #[test]
