@@ -54,26 +54,19 @@ pub fn names_of(
     let described =
         section(Feature::EVENT_DESC).and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
     let types = event_types.chunks_exact(EVENT_TYPE_SIZE);
-    let types: Vec<_> = types.map(|entry| (endian.u64(entry, 0), until_nul(&entry[8..]))).collect();
+    // Of several with the same id, the first counts.
+    let types = types.rev().filter_map(|entry| Some((endian.u64(entry, 0)?, until_nul(&entry[8..]))));
+    let types: HashMap<u64, &[u8]> = types.collect();
     let tracing = section(Feature::TRACING_DATA).map(|s| tracepoints(s, endian)).unwrap_or_default();
     let infos = section(Feature::META_INFO).map_or(&[][..], |section| section);
-    let types_of_simpleperf = meta_info(infos, b"event_type_info").unwrap_or_default();
+    let listed = types_of_simpleperf(meta_info(infos, b"event_type_info").unwrap_or_default());
     let name = |(index, event): (usize, &Event)| {
         let attr = event.attr();
         let first = (index == 0).then_some(&0);
         let updated = event.ids.iter().chain(first).find_map(|id| updates.get(id)).cloned();
         let desc = || described.get(index).map(|desc| desc.name.to_vec());
-        let typed = || types.iter().find(|(id, _)| *id == Some(attr.config)).map(|(_, name)| name.to_vec());
-        let listed = || {
-            let line = |line: &&[u8]| {
-                let mut words = line.rsplitn(3, |&byte| byte == b',');
-                let number = |word: Option<&[u8]>| str::from_utf8(word?).ok()?.trim().parse::<u64>().ok();
-                let (config, kind) = (number(words.next()), number(words.next()));
-                (kind, config) == (Some(attr.type_.into()), Some(attr.config))
-            };
-            let line = types_of_simpleperf.split(|&byte| byte == b'\n').find(line)?;
-            line.rsplitn(3, |&byte| byte == b',').nth(2).map(<[u8]>::to_vec)
-        };
+        let typed = || types.get(&attr.config).map(|name| name.to_vec());
+        let listed = || listed.get(&(attr.type_.into(), attr.config)).map(|name| name.to_vec());
         let traced = || tracing.get(&attr.config).filter(|_| attr.is_tracepoint()).cloned();
         let found = |name: Option<Vec<u8>>, source| {
             name.filter(|name| !name.is_empty()).map(|name| EventName { name, source })
@@ -212,6 +205,17 @@ fn without_settings(mut terms: &[u8]) -> &[u8] {
 pub fn counts_cycles(name: &[u8]) -> bool {
     let event = generic_name(name).to_ascii_lowercase();
     matches!(&event[..], b"cycles" | b"ref-cycles") || event.starts_with(b"cpu_clk_unhalted")
+}
+
+/// The names of simpleperf's lines `NAME,TYPE,CONFIG` by type and config; of several, the first counts.
+fn types_of_simpleperf(lines: &[u8]) -> HashMap<(u64, u64), &[u8]> {
+    let number = |word: &[u8]| str::from_utf8(word).ok()?.trim().parse::<u64>().ok();
+    let entries = lines.rsplit(|&byte| byte == b'\n').filter_map(|line| {
+        let mut words = line.rsplitn(3, |&byte| byte == b',');
+        let (config, kind) = (number(words.next()?)?, number(words.next()?)?);
+        Some(((kind, config), words.next().unwrap_or_default()))
+    });
+    entries.collect()
 }
 
 /// `system:name` of each tracepoint by its id.

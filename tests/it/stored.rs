@@ -92,7 +92,7 @@ fn the_symbols_in_a_recording_of_simpleperf_name_its_samples() {
         file2("/vendor/vbox-guest.ko", 1, (0x40, (7, 0x1000)), (0x40, 8, "vbg_ioctl")),
         file2("/data/libx.so", 2, (0x6000, (6, 0x4000)), (0x6010, 8, "_ZN1x3hotEv")),
     ];
-    let infos = b"event_type_info\0cpu-cycles,0,0\nsched:my_event,1,0\0";
+    let infos = b"event_type_info\0cpu-cycles,0,0\nsched:my_event,1,0\nlater,1,0\0";
     recorded(&data, vec![(Feature::FILE2, files.concat()), (Feature::META_INFO, infos.to_vec())]);
     assert_eq!(names(&data), ["x::hot()", "vfs_read", "vbg_ioctl"]);
     let events = perfx(args!["list", "events", data]).text();
