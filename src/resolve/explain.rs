@@ -1,5 +1,6 @@
 //! Explains for each DSO of a recording what names its functions, or why nothing does and what would help.
 
+use std::cell::OnceCell;
 use std::path::Path;
 
 use build_id::Object;
@@ -51,31 +52,25 @@ pub struct Explainer<'s> {
     search: Search<'s>,
     images: Images<'s>,
     maps: PerfMaps,
+    /// The same for all DSOs that are memory.
+    memory: OnceCell<Explanation>,
 }
 
 impl<'s> Explainer<'s> {
     /// Explains names that are searched for like this.
     pub fn new(search: Search<'s>) -> Explainer<'s> {
         let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian), search.facts);
-        Explainer { search, images: Images::new(search), maps }
+        Explainer { search, images: Images::new(search), maps, memory: OnceCell::new() }
     }
 
     /// The explanation for the DSO with this number.
     pub fn explain(&self, number: u32) -> Explanation {
-        let (facts, images, maps) = (self.search.facts, &self.images, &self.maps);
+        let (facts, images) = (self.search.facts, &self.images);
         if facts.ksymbols.contains_key(&number) {
             return Explanation::named(NamedBy::Symbols, "the recording".to_owned());
         }
         if facts.is_memory(number) {
-            let found = facts.jit_processes().map(|pid| maps.open(pid));
-            let reason = |why: Option<Result<_, String>>| why.and_then(Result::err);
-            return match found.clone().find_map(Result::ok) {
-                Some((_, place)) => Explanation::named(NamedBy::Symbols, place.display().to_string()),
-                None => Explanation::nameless(
-                    reason(found.clone().next()).unwrap_or_else(|| "it is memory without code".to_owned()),
-                    "perfx inject --jit, or --root DIR with tmp/perf-PID.map",
-                ),
-            };
+            return self.memory.get_or_init(|| self.explain_memory()).clone();
         }
         let object = images.object(number).map(|(_, object)| object);
         match images.of(number) {
@@ -113,6 +108,20 @@ impl<'s> Explainer<'s> {
                 Explanation::nameless(why.unwrap_or_default(), help)
             }
         }
+    }
+
+    fn explain_memory(&self) -> Explanation {
+        let mut why = None;
+        for pid in self.search.facts.jit_processes() {
+            match self.maps.open(pid) {
+                Ok((_, place)) => return Explanation::named(NamedBy::Symbols, place.display().to_string()),
+                Err(reason) => why = why.or(Some(reason)),
+            }
+        }
+        Explanation::nameless(
+            why.unwrap_or_else(|| "it is memory without code".to_owned()),
+            "perfx inject --jit, or --root DIR with tmp/perf-PID.map",
+        )
     }
 }
 
