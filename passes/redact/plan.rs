@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use perfx_format::event_name::{OwnNames, names_of};
-use perfx_format::features::{TracingData, is_probe_pmu, pmu_names, read_str, trace_formats};
+use perfx_format::features::{GroupDesc, TracingData, is_probe_pmu, pmu_names, read_str, trace_formats};
 use perfx_format::names::{Name, NameKind};
 use perfx_format::record::cpumode::is_kernel;
 use perfx_format::record::frames::change_frames;
@@ -170,7 +170,7 @@ impl Plan {
             NameKind::Cgroup => (Category::Cgroups, names::cgroup(key, text)),
             NameKind::Symbol => (Category::Bpf, names::symbol(key, text)),
             NameKind::Event => (Category::Events, self.event(text)),
-            NameKind::Group if text == b"{anon_group}" || text.is_empty() => return text.to_vec(),
+            NameKind::Group if text == GroupDesc::NO_NAME || text.is_empty() => return text.to_vec(),
             NameKind::Group => (Category::Events, key.word("group", text)),
             NameKind::Host => (Category::Host, HOST.to_vec()),
             // An unknown kind of name.

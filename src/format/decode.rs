@@ -15,6 +15,7 @@ use std::ops::Range;
 use attr::header_attr;
 pub use attr::{
     BRANCH_SAMPLE_TYPE_NAMES, attr_as_perf, attr_issues, attr_tail, clear_unknown, clock_name, decode_attr,
+    event_as_perf,
 };
 use sample::{read_record, sample, sample_gaps, sample_id, sample_issues};
 

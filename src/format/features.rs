@@ -467,12 +467,17 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
 /// A group of the GROUP_DESC section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupDesc<'a> {
-    /// The name; `{anon_group}` if the user gave none.
+    /// The name; [`GroupDesc::NO_NAME`] if the user gave none.
     pub name: &'a [u8],
     /// Position of the leader among the file's attrs; the members follow it.
     pub leader: u32,
     /// Number of events, the leader included.
     pub members: u32,
+}
+
+impl GroupDesc<'_> {
+    /// The name that perf writes for a group without a name.
+    pub const NO_NAME: &'static [u8] = b"{anon_group}";
 }
 
 /// The groups of a GROUP_DESC section; `None` when it is damaged.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use perfx_format::decode::{attr_as_perf, clock_name};
-use perfx_format::features::read_group_desc;
+use perfx_format::features::{GroupDesc, read_group_desc};
 use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
 use perfx_look::clock::rfc3339;
@@ -174,7 +174,7 @@ pub(super) fn events(facts: &InfoFacts<'_>) -> Rows {
         let group = groups.iter().position(|group| members(group.leader, group.members).contains(&place));
         if let Some((number, group)) = group.and_then(|number| Some((number, groups.get(number)?))) {
             let role = if group.leader == place { "leads" } else { "in" };
-            let name = if group.name == b"{anon_group}" {
+            let name = if group.name == GroupDesc::NO_NAME {
                 String::new()
             } else {
                 format!(" {}", readable(group.name))

@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use anyhow::Result;
 use clap::Args;
-use perfx_format::decode::attr_as_perf;
-use perfx_format::features::{GroupDesc, formats_by_id, read_group_desc, trace_formats};
-use perfx_format::{Attr, Feature};
+use perfx_format::decode::event_as_perf;
+use perfx_format::features::{GroupDesc, read_group_desc};
+use perfx_format::{Attr, ByTracepoint, Feature};
 use perfx_look::render::readable;
 use perfx_pipeline::Report;
 use perfx_resolve::Facts;
@@ -39,22 +39,23 @@ impl Evlist {
         let facts = Facts::survey(&mut recording, threads, false)?;
         let events = recording.all_events();
         let (features, endian) = (&recording.features, recording.endian);
-        let formats = features.get(&Feature::TRACING_DATA).map(|section| trace_formats(section, endian));
-        let formats = formats_by_id(&formats.unwrap_or_default());
+        let own_fields = ByTracepoint::new(&events, features, endian, |format| {
+            let own = format.fields().filter(|field| !field.is_common());
+            own.map(|field| field.name).collect::<Vec<_>>().join(",")
+        });
         let groups = features.get(&Feature::GROUP_DESC).and_then(|section| read_group_desc(section, endian));
         let names = facts.events.iter().map(|event| readable(&event.name));
         let mut lines: Vec<String> = names
             .zip(&events)
-            .map(|(name, event)| {
+            .enumerate()
+            .map(|(number, (name, event))| {
                 let attr = event.attr();
                 let mut facts = self.facts(attr, &name);
                 if self.trace_fields {
-                    let format = formats.get(&attr.config).filter(|_| attr.is_tracepoint());
-                    let own = format.iter().flat_map(|format| format.fields());
-                    let own: Vec<_> =
-                        own.filter(|field| !field.is_common()).map(|field| field.name).collect();
                     facts.push(match attr.is_tracepoint() {
-                        true => format!("trace_fields: {}", own.join(",")),
+                        true => {
+                            format!("trace_fields: {}", own_fields.get(number).map_or("", String::as_str))
+                        }
                         false => "(not a tracepoint)".to_owned(),
                     });
                 }
@@ -73,12 +74,8 @@ impl Evlist {
     /// The requested facts about how an event was counted.
     fn facts(&self, attr: &Attr, name: &str) -> Vec<String> {
         if self.attrs {
-            let named = |(field, value): (&'static str, String)| match field {
-                // The ids of tracepoints come with their names.
-                "config" if attr.is_tracepoint() => format!("{field}: {value} ({name})"),
-                _ => format!("{field}: {value}"),
-            };
-            return attr_as_perf(attr).into_iter().map(named).collect();
+            let fields = event_as_perf(attr, name).into_iter();
+            return fields.map(|(field, value)| format!("{field}: {value}")).collect();
         }
         let freq = if attr.freq() { "sample_freq" } else { "sample_period" };
         if self.freq { vec![format!("{freq}={}", attr.sample_period)] } else { Vec::new() }
@@ -94,7 +91,8 @@ fn grouped(lines: Vec<String>, groups: &[GroupDesc<'_>]) -> Vec<String> {
             Some(group) => {
                 let others = lines.by_ref().take(group.members as usize - 1).map(|(line, _)| line);
                 let members: Vec<_> = std::iter::once(line).chain(others).collect();
-                let name = if group.name == b"{anon_group}" { String::new() } else { readable(group.name) };
+                let name =
+                    if group.name == GroupDesc::NO_NAME { String::new() } else { readable(group.name) };
                 out.push(format!("{name}{{{}}}", members.join(",")));
             }
             None => out.push(line),

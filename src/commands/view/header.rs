@@ -2,9 +2,9 @@
 
 use std::time::UNIX_EPOCH;
 
-use perfx_format::decode::{attr_as_perf, clock_name};
+use perfx_format::decode::{clock_name, event_as_perf};
 use perfx_format::event_name::{EventName, event_names};
-use perfx_format::features::{FeatureContext, NrCpus, decode_feature};
+use perfx_format::features::{FeatureContext, GroupDesc, NrCpus, decode_feature};
 use perfx_format::read::Recording;
 use perfx_format::{Decoded, Event, Feature, Value};
 use perfx_look::clock::rfc3339;
@@ -107,8 +107,8 @@ fn lines_of(feature: Feature, recording: &Recording) -> Vec<String> {
                 let part = |name: &str| group.get(name).and_then(Value::number).unwrap_or(0) as usize;
                 let members = names.iter().skip(part("leader")).take(part("members"));
                 let members: Vec<_> = members.map(|name| readable(&name.name)).collect();
-                let name = plain(group.get("name"));
-                let name = if name == "{anon_group}" { String::new() } else { name };
+                let name = group.get("name").filter(|name| **name != Value::Text(GroupDesc::NO_NAME));
+                let name = plain(name);
                 format!("group: {name}{{{}}}", members.join(","))
             };
             items("groups").iter().map(group).collect()
@@ -164,12 +164,9 @@ fn events(recording: &Recording) -> Vec<String> {
         let ids: Vec<_> = event.ids.iter().map(u64::to_string).collect();
         let ids = if ids.is_empty() { String::new() } else { format!(", id = {{ {} }}", ids.join(", ")) };
         let name = readable(&name.name);
-        let attr = event.attr();
-        let fields = attr_as_perf(attr).into_iter().map(|(field, value)| match field {
-            "config" if attr.is_tracepoint() => format!(", {field} = {value} ({name})"),
-            _ => format!(", {field} = {value}"),
-        });
-        format!("event : name = {name}, {ids}{}", fields.collect::<String>())
+        let fields = event_as_perf(event.attr(), &name).into_iter();
+        let fields: String = fields.map(|(field, value)| format!(", {field} = {value}")).collect();
+        format!("event : name = {name}, {ids}{fields}")
     };
     recording.events.iter().zip(&names).map(line).collect()
 }

@@ -202,6 +202,14 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
     fields
 }
 
+/// The fields of an event's attr like [`attr_as_perf`], with the name after the id of a tracepoint.
+pub fn event_as_perf(attr: &Attr, name: &str) -> Vec<(&'static str, String)> {
+    let mut fields = attr_as_perf(attr);
+    let config = fields.iter_mut().filter(|(field, _)| *field == "config" && attr.is_tracepoint());
+    config.for_each(|(_, value)| *value += &format!(" ({name})"));
+    fields
+}
+
 /// Hexadecimal as C's `%#x` prints it: zero has no `0x`.
 fn plain_hex(value: u64) -> String {
     if value == 0 { "0".to_owned() } else { format!("{value:#x}") }
