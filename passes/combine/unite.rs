@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use perfx_format::event_name::names_of;
 use perfx_format::features::{
-    BuildIds, ClockData, GroupDesc, ListedBy, NrCpus, SampleTime, read_group_desc, read_str, trimmed_id,
-    united_stack_tables, write_group_desc,
+    BuildIds, ClockData, GroupDesc, ListedBy, NrCpus, SampleTime, grouped_events, read_group_desc, read_str,
+    trimmed_id, united_stack_tables, write_group_desc,
 };
 use perfx_format::header::Features;
 use perfx_format::names::KERNEL_NAME;
@@ -205,16 +205,11 @@ struct Unit {
 fn units(source: &JoinSource<'_>, number: usize, endian: Endian) -> Vec<Unit> {
     let section = source.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, endian)).unwrap_or_default();
-    let mut units = Vec::new();
-    let mut at = 0;
-    while at < source.events.len() {
-        let group = groups.iter().find(|group| group.leader as usize == at && group.members > 1);
-        let end = group.map_or(at + 1, |group| at.saturating_add(group.members as usize));
-        let end = end.min(source.events.len());
-        units.push(Unit { events: at..end, group: group.map(|group| group.name.to_vec()), source: number });
-        at = end;
-    }
-    units
+    let unit = |(events, group): (Range<usize>, Option<usize>)| {
+        let group = group.map(|number| groups[number]).filter(|group| group.members > 1);
+        Unit { events, group: group.map(|group| group.name.to_vec()), source: number }
+    };
+    grouped_events(&groups, source.events.len()).into_iter().map(unit).collect()
 }
 
 impl Union {

@@ -15,7 +15,9 @@ use std::mem;
 use std::sync::Arc;
 
 use perfx_filter::FilterOptions;
-use perfx_format::features::{NrCpus, decode_feature, read_cmdline, read_group_desc, read_str};
+use perfx_format::features::{
+    NrCpus, decode_feature, grouped_events, read_cmdline, read_group_desc, read_str,
+};
 use perfx_format::read::{Form, Recording, TempFiles};
 use perfx_format::record::cpumode;
 use perfx_format::sample::BranchFlags;
@@ -270,12 +272,11 @@ impl Tables<'_> {
         let groups = recording.features.get(&Feature::GROUP_DESC);
         let groups =
             groups.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
+        let grouped = grouped_events(&groups, facts.events.len()).into_iter();
+        let mut group_of = grouped.flat_map(|(events, group)| events.map(move |_| group));
         for (number, (event, known)) in recording.all_events().iter().zip(&facts.events).enumerate() {
             let attr = event.attr();
-            let leader = groups.iter().find(|group| {
-                let members = group.leader..=group.leader.saturating_add(group.members.saturating_sub(1));
-                members.contains(&(number as u32))
-            });
+            let leader = group_of.next().flatten().map(|number| groups[number].leader);
             let (period, freq) = match attr.freq() {
                 true => (None, Some(signed(attr.sample_period))),
                 false => (Some(signed(attr.sample_period)), None),
@@ -293,7 +294,7 @@ impl Tables<'_> {
                 out.number(i64::from(attr.flag(bit)));
             }
             out.numbers(event.ids.iter().map(|&id| id as i64))
-                .number(leader.map(|group| group.leader.into()))
+                .number(leader.map(i64::from))
                 .number(signed(weight.samples))
                 .number(signed(weight.period));
             out.end_row()?;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use perfx_format::event_name::names_of;
-use perfx_format::features::{GroupDesc, read_group_desc};
+use perfx_format::features::{grouped_events, read_group_desc};
 use perfx_format::header::{FileFront, FileHeader};
 use perfx_format::read::{Batch, Form, Recording};
 use perfx_format::{Event, Feature, HEADER_SIZE, Kinds, Layouts, OrderKey, Record, RecordType, sample_type};
@@ -260,11 +260,8 @@ impl Split {
         let section = recording.features.get(&Feature::GROUP_DESC).filter(|_| keeps_others);
         let groups =
             section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
-        let members = |group: &GroupDesc<'_>| {
-            let end = group.leader.saturating_add(group.members) as usize;
-            group.leader as usize..end.min(events.len())
-        };
-        let groups = groups.iter().map(members).collect();
+        let grouped = grouped_events(&groups, events.len()).into_iter();
+        let groups = grouped.filter(|(_, group)| group.is_some()).map(|(events, _)| events).collect();
         let (names, cgroups) = (gathered.names.clone(), gathered.cgroups.clone());
         let known = (&events[..], &recording.features, recording.endian);
         let chooser = Arc::new(Chooser::new(gathered, &options, known)?);

@@ -5,6 +5,7 @@
 
 mod bpf;
 mod build_id;
+mod groups;
 mod initial_maps;
 mod numbered;
 mod repaired;
@@ -18,6 +19,7 @@ mod tracing_data;
 
 pub use bpf::{BpfFunction, bpf_functions};
 pub use build_id::{BuildIds, NamedIds, trimmed_id};
+pub use groups::{GroupDesc, grouped_events, read_group_desc, write_group_desc};
 pub use initial_maps::{InitialMaps, initial_maps};
 pub use numbered::{ListedBy, is_probe_pmu, numbered_entries, pmu_names, write_numbered};
 pub use repaired::{Repaired, meaningless, repair};
@@ -106,7 +108,7 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
             s.number::<u32>("type")?;
             s.text("name")
         }),
-        Feature::GROUP_DESC => group_desc(s).map(drop),
+        Feature::GROUP_DESC => groups::group_desc(s).map(drop),
         Feature::AUXTRACE => auxtrace_index(s).map(drop),
         Feature::META_INFO => simpleperf::meta_infos(s),
         Feature::FILE => simpleperf::old_files(s),
@@ -461,46 +463,6 @@ fn event_desc<'a>(s: &mut Section<'a>) -> Option<Vec<EventDesc<'a>>> {
         let name = s.text("name")?;
         let ids = s.list("ids", ids, 8, |s| s.number::<u64>(""))?;
         Some(EventDesc { attr, name, ids })
-    })
-}
-
-/// A group of the GROUP_DESC section.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GroupDesc<'a> {
-    /// The name; [`GroupDesc::NO_NAME`] if the user gave none.
-    pub name: &'a [u8],
-    /// Position of the leader among the file's attrs; the members follow it.
-    pub leader: u32,
-    /// Number of events, the leader included.
-    pub members: u32,
-}
-
-impl GroupDesc<'_> {
-    /// The name that perf writes for a group without a name.
-    pub const NO_NAME: &'static [u8] = b"{anon_group}";
-}
-
-/// The groups of a GROUP_DESC section; `None` when it is damaged.
-pub fn read_group_desc(section: &[u8], endian: Endian) -> Option<Vec<GroupDesc<'_>>> {
-    group_desc(&mut Section::new(section, endian))
-}
-
-/// Encodes a GROUP_DESC section: u32 number of groups, then for each STR name, u32 leader, u32 members.
-pub fn write_group_desc(groups: &[GroupDesc<'_>], endian: Endian) -> Vec<u8> {
-    let mut out = Vec::new();
-    (groups.len() as u32).put(endian, &mut out);
-    for group in groups {
-        put_str(group.name, endian, &mut out);
-        group.leader.put(endian, &mut out);
-        group.members.put(endian, &mut out);
-    }
-    out
-}
-
-fn group_desc<'a>(s: &mut Section<'a>) -> Option<Vec<GroupDesc<'a>>> {
-    let count = s.int::<u32>("number of groups")?;
-    s.list("groups", count, 12, |s| {
-        Some(GroupDesc { name: s.text("name")?, leader: s.number("leader")?, members: s.number("members")? })
     })
 }
 

@@ -130,14 +130,17 @@ fn leave_out_of_features(session: &mut Session, stays: &[bool]) {
     if let Some(section) = session.feature(Feature::GROUP_DESC).cloned()
         && let Some(groups) = read_group_desc(&section, endian)
     {
-        let new_index = |old: usize| stays[..old].iter().filter(|stays| **stays).count() as u32;
+        // For each old place of an event, the number of events that stay before it.
+        let mut before = vec![0_u32];
+        before.extend(stays.iter().scan(0, |count, stays| {
+            *count += u32::from(*stays);
+            Some(*count)
+        }));
         let kept = groups.into_iter().filter_map(|group| {
             let first = group.leader as usize;
-            let members =
-                first..first.checked_add(group.members as usize).filter(|&end| end <= stays.len())?;
-            let leader = members.clone().find(|&member| stays[member])?;
-            let count = members.filter(|&member| stays[member]).count() as u32;
-            (count > 1).then(|| GroupDesc { leader: new_index(leader), members: count, ..group })
+            let leader = *before.get(first)?;
+            let members = before.get(first.checked_add(group.members as usize)?)? - leader;
+            (members > 1).then_some(GroupDesc { leader, members, ..group })
         });
         let kept: Vec<GroupDesc<'_>> = kept.collect();
         session.set_feature(Feature::GROUP_DESC, write_group_desc(&kept, endian));

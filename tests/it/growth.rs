@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use perfx_format::features::{GroupDesc, write_group_desc};
 use perfx_format::header::Features;
 use perfx_format::jitdump::{Dump, Line, Load, Move, Writer};
 use perfx_format::record::build_id::BuildIdEntry;
@@ -89,7 +90,7 @@ fn jit_load(pid: u32, index: u64, address: u64, size: u64, code: &[u8]) -> Load<
     Load { pid, tid: pid, address, size, index, name: b"jitted", code }
 }
 
-const FAMILIES: [Family; 29] = [
+const FAMILIES: [Family; 31] = [
     ("one pid, again and again", 5000, |folder, n| {
         plain(folder, |maker| {
             for _ in 0..n {
@@ -253,6 +254,24 @@ const FAMILIES: [Family; 29] = [
         maker.writer.set_feature(Feature::TRACING_DATA, tracing_data("made", &[&format])).unwrap();
         maker.writer.finish().unwrap();
     }),
+    ("groups that share their events", 3000, |folder, n| {
+        let events: Vec<Event> = (1..=n).map(|id| event(PLAIN | st::IDENTIFIER, vec![id])).collect();
+        let group = |leader| GroupDesc { name: GroupDesc::NO_NAME, leader, members: n as u32 };
+        let groups: Vec<_> = (0..n as u32).map(|number| group(number % 2)).collect();
+        let mut maker = Maker::new(&folder.join("in.data"), &events);
+        maker.sample_of(1, 1, 0x10010);
+        maker.writer.set_feature(Feature::GROUP_DESC, write_group_desc(&groups, LE)).unwrap();
+        maker.writer.finish().unwrap();
+    }),
+    ("event types of simpleperf", 3000, |folder, n| {
+        let events: Vec<Event> = (1..=n).map(|id| event(PLAIN | st::IDENTIFIER, vec![id])).collect();
+        let types: String = (0..n).map(|number| format!("name{number},1,{}\n", 100 + number)).collect();
+        let mut maker = Maker::new(&folder.join("in.data"), &events);
+        maker.sample_of(1, 1, 0x10010);
+        let section = format!("event_type_info\0{types}\0").into_bytes();
+        maker.writer.set_feature(Feature::META_INFO, section).unwrap();
+        maker.writer.finish().unwrap();
+    }),
     ("events among the records of a pipe", 100, |folder, n| {
         let file = File::create(folder.join("in.data")).unwrap();
         let first = [event(PLAIN, vec![1])];
@@ -320,7 +339,9 @@ fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// Commands that need additional arguments for their main work.
-const MORE: [(&str, &[&str]); 6] = [
+const MORE: [(&str, &[&str]); 8] = [
+    ("view", &["--header-only"]),
+    ("perf", &["evlist", "--group", "--input"]),
     ("inject", &["--jit", "--jit-map", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
     ("inject", &["--jit", "--jit-layout", "function", "--foreign", "--jit-dir", "HERE", "-o", "OUT"]),
     ("view", &["--where", "number1 > 0", "--foreign"]),

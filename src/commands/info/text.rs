@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use perfx_format::decode::{attr_as_perf, clock_name};
-use perfx_format::features::{GroupDesc, read_group_desc};
+use perfx_format::features::{GroupDesc, grouped_events, read_group_desc};
 use perfx_format::header::Severity;
 use perfx_format::{Decoded, Endian, Feature, Value};
 use perfx_look::clock::rfc3339;
@@ -166,14 +166,14 @@ pub(super) fn events(facts: &InfoFacts<'_>) -> Rows {
     let recording = facts.recording;
     let section = recording.features.get(&Feature::GROUP_DESC);
     let groups = section.and_then(|section| read_group_desc(section, recording.endian)).unwrap_or_default();
+    let grouped = grouped_events(&groups, recording.events.len()).into_iter();
+    let mut group_of = grouped.flat_map(|(events, group)| events.map(move |_| group));
     let mut rows = Rows::new();
     for (index, (event, name)) in recording.events.iter().zip(&facts.names).enumerate() {
         let mut text = readable(&name.name);
-        let members = |leader: u32, members: u32| leader..leader.saturating_add(members);
-        let place = u32::try_from(index).unwrap_or(u32::MAX);
-        let group = groups.iter().position(|group| members(group.leader, group.members).contains(&place));
-        if let Some((number, group)) = group.and_then(|number| Some((number, groups.get(number)?))) {
-            let role = if group.leader == place { "leads" } else { "in" };
+        if let Some(number) = group_of.next().flatten() {
+            let group = &groups[number];
+            let role = if group.leader as usize == index { "leads" } else { "in" };
             let name = if group.name == GroupDesc::NO_NAME {
                 String::new()
             } else {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::Args;
 use perfx_format::decode::event_as_perf;
-use perfx_format::features::{GroupDesc, read_group_desc};
+use perfx_format::features::{GroupDesc, grouped_events, read_group_desc};
 use perfx_format::{Attr, ByTracepoint, Feature};
 use perfx_look::render::readable;
 use perfx_pipeline::Report;
@@ -63,7 +63,7 @@ impl Evlist {
             })
             .collect();
         if self.group {
-            lines = grouped(lines, &groups.unwrap_or_default());
+            lines = grouped(&lines, &groups.unwrap_or_default());
         }
         let mut out = stdout();
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -83,19 +83,17 @@ impl Evlist {
 }
 
 /// The events with the members of each group in one line.
-fn grouped(lines: Vec<String>, groups: &[GroupDesc<'_>]) -> Vec<String> {
+fn grouped(lines: &[String], groups: &[GroupDesc<'_>]) -> Vec<String> {
     let mut out = Vec::new();
-    let mut lines = lines.into_iter().zip(0..);
-    while let Some((line, at)) = lines.next() {
-        match groups.iter().find(|group| group.leader == at && group.members > 1) {
+    for (events, group) in grouped_events(groups, lines.len()) {
+        let members = &lines[events];
+        match group.map(|number| &groups[number]).filter(|group| group.members > 1) {
             Some(group) => {
-                let others = lines.by_ref().take(group.members as usize - 1).map(|(line, _)| line);
-                let members: Vec<_> = std::iter::once(line).chain(others).collect();
                 let name =
                     if group.name == GroupDesc::NO_NAME { String::new() } else { readable(group.name) };
                 out.push(format!("{name}{{{}}}", members.join(",")));
             }
-            None => out.push(line),
+            None => out.extend_from_slice(members),
         }
     }
     out

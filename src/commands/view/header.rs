@@ -1,10 +1,13 @@
 //! Writes the header of a recording as `perf script --header` does, for programs that read its lines.
 
+use std::ops::Range;
 use std::time::UNIX_EPOCH;
 
 use perfx_format::decode::{clock_name, event_as_perf};
 use perfx_format::event_name::{EventName, event_names};
-use perfx_format::features::{FeatureContext, GroupDesc, NrCpus, decode_feature};
+use perfx_format::features::{
+    FeatureContext, GroupDesc, NrCpus, decode_feature, grouped_events, read_group_desc,
+};
 use perfx_format::read::Recording;
 use perfx_format::{Decoded, Event, Feature, Value};
 use perfx_look::clock::rfc3339;
@@ -103,15 +106,14 @@ fn lines_of(feature: Feature, recording: &Recording) -> Vec<String> {
         }
         Feature::GROUP_DESC => {
             let names = event_names(recording, &Default::default());
-            let group = |group: &Value<'_>| {
-                let part = |name: &str| group.get(name).and_then(Value::number).unwrap_or(0) as usize;
-                let members = names.iter().skip(part("leader")).take(part("members"));
-                let members: Vec<_> = members.map(|name| readable(&name.name)).collect();
-                let name = group.get("name").filter(|name| **name != Value::Text(GroupDesc::NO_NAME));
-                let name = plain(name);
-                format!("group: {name}{{{}}}", members.join(","))
+            let groups = read_group_desc(section, *endian).unwrap_or_default();
+            let line = |(events, group): (Range<usize>, Option<usize>)| {
+                let group = groups[group?].name;
+                let members: Vec<_> = names[events].iter().map(|name| readable(&name.name)).collect();
+                let name = if group == GroupDesc::NO_NAME { String::new() } else { readable(group) };
+                Some(format!("group: {name}{{{}}}", members.join(",")))
             };
-            items("groups").iter().map(group).collect()
+            grouped_events(&groups, names.len()).into_iter().filter_map(line).collect()
         }
         Feature::AUXTRACE => one("contains AUX area data (e.g. instruction trace)".to_owned()),
         Feature::STAT => one("contains stat data".to_owned()),

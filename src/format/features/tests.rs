@@ -612,3 +612,19 @@ fn sections_of_a_newer_perf_are_kept_and_those_that_lost_bytes_are_not() {
     let expected = [Feature::BPF_PROG_INFO, Feature::NRCPUS, Feature(200)];
     assert_eq!(left_out(&[longer(cpus()), cut(), unknown()]), expected);
 }
+
+#[test]
+fn an_event_of_several_groups_belongs_to_the_first() {
+    let group = |leader, members| GroupDesc { name: b"g", leader, members };
+    let divided = |groups: &[GroupDesc<'_>], events| grouped_events(groups, events);
+    assert_eq!(divided(&[], 2), [(0..1, None), (1..2, None)]);
+    // Listed in the other order than their events; the second shares event 2 with the first.
+    assert_eq!(divided(&[group(2, 2), group(0, 3)], 5), [(0..2, Some(1)), (2..4, Some(0)), (4..5, None)]);
+    // A group within another, and what is left of the other after it.
+    assert_eq!(divided(&[group(1, 1), group(0, 3)], 3), [(0..1, Some(1)), (1..2, Some(0)), (2..3, Some(1))]);
+    // Groups of no event, beyond the last, and up to the largest number.
+    assert_eq!(
+        divided(&[group(0, 0), group(1, u32::MAX), group(u32::MAX, 9)], 3),
+        [(0..1, None), (1..3, Some(1))]
+    );
+}
