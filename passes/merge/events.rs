@@ -6,7 +6,7 @@ use perfx_format::features::read_event_desc;
 use perfx_format::read::Recording;
 use perfx_format::record::id_index::{ANY, IdEntry, write_id_index};
 use perfx_format::{
-    Endian, Event, Feature, sample_type as st, set_attr_flag, set_event, set_sample_type, shorten_attr,
+    Attr, Endian, Event, Feature, sample_type as st, set_attr_flag, set_event, set_sample_type, shorten_attr,
 };
 use perfx_pipeline::{Level, Session};
 
@@ -41,7 +41,8 @@ pub(crate) fn translation(
             set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
             if event.attr().is_tracepoint() {
                 // The host's recording has no format for it, and perf refuses a tracepoint without a format.
-                set_event(raw, SOFTWARE, DUMMY, endian);
+                let (kind, config) = Attr::DUMMY;
+                set_event(raw, kind, config, endian);
             }
             // The perf that recorded the host refuses a larger attr; its additional bytes may be zeros.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
@@ -73,9 +74,6 @@ pub(crate) fn translation(
 /// Bits of an attr's flags.
 const EXCLUDE_HOST: u32 = 19;
 const EXCLUDE_GUEST: u32 = 20;
-/// `attr.type` and `attr.config` of an event that never counts.
-const SOFTWARE: u32 = 1;
-const DUMMY: u64 = 9;
 
 /// `cpu-clock` becomes `cpu-clock:G`, perf's name for an event that counts only in guests.
 fn guest_name(name: &[u8]) -> Vec<u8> {
@@ -122,9 +120,9 @@ fn event_desc(session: &Session, guests: &[(&Recording, &[Event])], events: &[Ev
     }
     for (recording, new) in guests {
         let section = recording.features.get(&Feature::EVENT_DESC);
-        let told = section.and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
+        let descs = section.and_then(|section| read_event_desc(section, endian)).unwrap_or_default();
         for (index, event) in new.iter().enumerate() {
-            let name = told.get(index).map(|event| guest_name(event.name));
+            let name = descs.get(index).map(|event| guest_name(event.name));
             let attr = event.attr();
             let number = || guest_name(format!("type {} config {:#x}", attr.type_, attr.config).as_bytes());
             names.push(name.unwrap_or_else(number));

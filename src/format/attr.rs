@@ -72,8 +72,8 @@ impl Event {
     /// the length, because readers step by it. Borrowed if nothing has to change.
     pub fn written(&self, size: usize, endian: Endian) -> Cow<'_, [u8]> {
         let size = size.max(self.raw.len());
-        let said = if self.attr.size == 0 { ATTR_SIZE_MIN } else { self.attr.size as usize };
-        if said == size && self.raw.len() == size {
+        let stated = if self.attr.size == 0 { ATTR_SIZE_MIN } else { self.attr.size as usize };
+        if stated == size && self.raw.len() == size {
             return Cow::Borrowed(&self.raw);
         }
         let mut raw = self.raw.clone();
@@ -382,6 +382,14 @@ pub const ATTR_FLAGS: &[(u32, &str)] = &[
 ];
 
 impl Attr {
+    /// `type` and `config` of PERF_COUNT_SW_DUMMY, an event that never counts.
+    pub const DUMMY: (u32, u64) = (1, 9);
+
+    /// True for an event that has no samples ([`Attr::DUMMY`]).
+    pub fn is_dummy(&self) -> bool {
+        (self.type_, self.config) == Attr::DUMMY
+    }
+
     /// PERF_TYPE_TRACEPOINT: the raw data of its samples is decoded with the recording's TRACING_DATA.
     pub fn is_tracepoint(&self) -> bool {
         self.type_ == 2

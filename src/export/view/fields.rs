@@ -315,7 +315,7 @@ impl FieldChoice {
 
     /// Fails if a field that the user named is in no sample; as perf, if the first event of a group lacks it.
     fn check(&self, events: &[Event], options: &ViewOptions) -> Result<()> {
-        let real: Vec<&Event> = events.iter().filter(|event| !is_dummy(event)).collect();
+        let real: Vec<&Event> = events.iter().filter(|event| !event.attr().is_dummy()).collect();
         let mut lacking: Option<Field> = None;
         for group in Group::ALL {
             let GroupChoice { only, with, .. } = self.0[group as usize];
@@ -353,11 +353,6 @@ impl FieldChoice {
         }
         Ok(())
     }
-}
-
-/// True for PERF_COUNT_SW_DUMMY, which has no samples.
-fn is_dummy(event: &Event) -> bool {
-    event.attr().type_ == 1 && event.attr().config == 9
 }
 
 /// The start of shown times.
