@@ -495,9 +495,9 @@ fn losses_are_on_the_page_and_exit_with_3() {
     let ran = export(&[&Fixture::new("crafted/unknown-id-sample.data").path], &[]);
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     let about = &Data::of(&ran.stdout).head.recordings[0].about;
-    let said = about["said"].as_array().unwrap();
+    let warnings = about["warnings"].as_array().unwrap();
     assert!(
-        said.iter().any(|line| line.as_str().unwrap().contains("1 sample belongs to no event")),
+        warnings.iter().any(|line| line.as_str().unwrap().contains("1 sample belongs to no event")),
         "{about}"
     );
     assert_eq!(about["doctor"]["verdict"], "suspect");

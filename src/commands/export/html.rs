@@ -66,7 +66,7 @@ struct About {
     time: Times,
     bytes: Vec<ByteTable>,
     /// Losses and warnings.
-    said: Vec<String>,
+    warnings: Vec<String>,
     /// Problems of many call chains.
     broken_chains: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl Html {
             lost: stats.lost,
             time: stats.time,
             bytes: tables(&du),
-            said: Vec::new(),
+            warnings: Vec::new(),
             broken_chains: Vec::new(),
             name,
         };
@@ -191,8 +191,8 @@ impl Html {
             );
             report.say(Level::Info, line);
         }
-        let said = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
-        about.said = said.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
+        let warnings = report.lines.iter().filter(|(level, _)| *level <= Level::Warning);
+        about.warnings = warnings.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
         Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
 }

@@ -1,18 +1,18 @@
-// Lays out the stacks of threads in the order of time, one thread below the other.
+// Lays out call stacks in the order of time, one thread below the other.
 
-// The most threads, and the number of boxes from which on no other thread is drawn.
+// The most threads, and the number of boxes after which no further thread is drawn.
 const MOST_THREADS = 200, MOST_BOXES = 200000;
-// What threads are called among functions: their numbers are behind those of all names that stacks can begin with.
+// Numbers of threads among functions follow those of all names that stacks can begin with.
 const FIRST_THREAD = 1e9;
 
-// The threads of the chosen samples, the heaviest first.
+// Threads of the chosen samples, the heaviest first.
 function chartThreads(side) {
   const sums = new Map();
   side.tasks.forEach((task, label) => side.byLabel[label] && sums.set(task.thread, (sums.get(task.thread) ?? 0) + side.byLabel[label]));
   return ranked('thread', sums);
 }
 
-// The chosen samples of each thread that have a time.
+// Chosen samples of each thread that have a time.
 function chartRows(side, threads) {
   const [first, end] = side.from == null ? [0, side.timed] : [rowAt(side, side.from), rowAt(side, side.to)];
   const event = side.events.findIndex((event) => event.name === state.event);
@@ -23,7 +23,7 @@ function chartRows(side, threads) {
     const place = placeOf[side.label[row]];
     if (side.event[row] === event && place != null && isKept(side.node[row])) rows[place].push(row);
   }
-  // What lasts may have begun in front of the span: the last one of each thread.
+  // A sample with a duration may have begun before the span: the last one of each thread.
   const before = new Set(threads.keys());
   for (let row = first - 1; row >= 0 && before.size && side.events[event]?.lasts; row--) {
     const place = placeOf[side.label[row]];
@@ -33,13 +33,13 @@ function chartRows(side, threads) {
   return rows;
 }
 
-// A sample stands for the time up to the next one, but not for that in which the thread slept: twice the usual distance.
+// A sample stands for the time up to the next one, at most twice the usual distance: longer, the thread slept.
 function longest(side, rows) {
   const gaps = rows.slice(1).map((row, at) => side.time[row] - side.time[rows[at]]).filter((gap) => gap > 0).sort((a, b) => a - b);
   return gaps.length ? 2 * gaps[gaps.length >> 1] : Math.max(1, side.span);
 }
 
-// Of a thread alone the root has the name; of several each has a line with its name, which is above its stacks.
+// A single thread is named by the root; each of several has a line with its name above its stacks.
 function layOutChart() {
   const side = sides[compare ? +state.width : 0];
   const all = chartThreads(side);
@@ -78,7 +78,7 @@ function layOutChart() {
   focusAgain(boxes);
 }
 
-// Lays out the stacks of a thread below its own box. Of samples too near each other to be seen, only the heaviest is
+// Lays out the stacks of a thread below its box. Of samples that share a pixel, only the heaviest is
 // drawn. So the work depends on the width and on the depth of stacks, not on the number of samples.
 function layOutThread(chart, thread, rows) {
   const { side, from, to, cell, box } = chart;
@@ -107,7 +107,7 @@ function layOutThread(chart, thread, rows) {
     path.reverse();
     let same = 0;
     while (same < path.length && open[same]?.node === path[same] && open[same].times.to >= start) same++;
-    // It was called again.
+    // The function was called again.
     if (lasts && at - first === 1 && side.samples[best]) same = Math.min(same, path.length - 1);
     open = open.slice(0, same);
     open.forEach((box) => (box.times.to = end));
@@ -122,7 +122,7 @@ function layOutThread(chart, thread, rows) {
   if (lasts && cell > 1 && drawn < rows.length) chart.hidden = true;
 }
 
-// What a box says about itself, in lines.
+// Lines of text about a box.
 function chartLines({ index, times: { side, rows, from, to } }) {
   const samples = rows.reduce((sum, row) => sum + (side.time[row] >= from && side.time[row] < to ? side.samples[row] : 0), 0);
   const places = currentEvent().lasts ? [from, to].map((time) => seconds(time, 9)) : [from, to].map((time) => seconds(time, 6));

@@ -2,13 +2,13 @@
 
 // The number of the first instruction of each function.
 const codeStart = [];
-// All code without symbols of a file goes by the name of that.
+// Code without symbols has the name of its file.
 const codeOf = (index) => {
   const name = functionKind[index] & 8 ? fileOf(index) : functions[index];
   return code.findIndex((one) => one.name === name && one.file === fileOf(index));
 };
 
-// Why a function has no code, by what it is code of.
+// Reasons why a function has no code, by kind of code.
 const FEW = 'it is not one of those with the most samples (--annotate takes a larger number)';
 const LACKS = [FEW, FEW, 'code of JIT compilers is not listed'];
 
@@ -19,7 +19,7 @@ function showCode(index) {
   $('panel-code').scrollIntoView({ block: 'start' });
 }
 
-// A table in the order of the code. A row has a weight, its cells, and whether it is of source.
+// A table in the order of the code. A row has a weight, cells, and a flag for source lines.
 function codeTable(name, heads, rows) {
   const [side] = sides;
   const head = make('tr', {}, ...heads.map((title, at) => make('th', { scope: 'col', className: at ? '' : 'number' }, title)));
@@ -61,7 +61,7 @@ function codePanel() {
   return [choice, make('div', { className: 'sides' }, ...parts.map((part) => make('div', {}, part))), heldSources()];
 }
 
-// The files whose text the page holds, for someone who is about to send it.
+// Files whose text the page holds, so that nobody sends them by accident.
 function heldSources() {
   const held = [...new Set(code.flatMap(({ lines }) => lines.filter(({ text }) => text != null).map(({ file }) => file)))].sort();
   const what = held.length ? `The page holds source of these files: ${held.join(', ')}.` : 'The page holds no source.';

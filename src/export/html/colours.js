@@ -23,7 +23,7 @@ function colourOf(index) {
   return (colours.byFunction[index] = hsl(colour));
 }
 
-// Stacks over time are those of one recording.
+// Stacks over time show one recording.
 const showsChanges = () => compare && state.view !== 'chart';
 
 function changeColour(box) {
@@ -33,7 +33,7 @@ function changeColour(box) {
   return hsl([to[0], ...mix(colours['--same'], to, part).slice(1)]);
 }
 
-// Prepares a canvas of so many CSS pixels for drawing.
+// Prepares a canvas of this many CSS pixels for drawing.
 function surface(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.max(1, Math.round(width * scale));

@@ -5,11 +5,11 @@
 const $ = (id) => document.getElementById(id);
 const NONE = -1;
 let functions, files, code, functionFile, functionKind, sides, compare;
-// The stacks as they are recorded, and as they are shown: see shape.js.
+// Stacks as recorded and as shown: see shape.js.
 let recorded, parent, nodeFunction, childStart, childNodes, repeated;
-// The number of each node in a part of the tree, while that is made; otherwise NONE.
+// The number of each node in a subtree while it is built; otherwise NONE.
 let numberOf;
-// What the user chose. The address of the page has it, too: see link.js.
+// The user's choices, also kept in the address of the page: see link.js.
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
@@ -22,7 +22,7 @@ function make(tag, properties, ...children) {
   return element;
 }
 
-// Numbers as people read them.
+// Numbers with thousands separators and units.
 const count = (number) => Math.round(number).toLocaleString('en-US');
 const percent = (share) => (100 * share).toFixed(2) + '%';
 const points = (change) => (change > 0 ? '+' : change < 0 ? '−' : '') + percent(Math.abs(change));
@@ -35,11 +35,11 @@ const duration = (ns) => {
 const seconds = (ns, digits = 3) => (ns / 1e9).toFixed(digits);
 const currentEvent = () => sides.flatMap((side) => side.events).find((event) => event.name === state.event) ?? {};
 const amount = (number) => (state.unit === 'period' && currentEvent().unit === 'ns' ? duration(number) : count(number));
-// What samples are called: those of an event that lasts are calls.
+// The word for samples: calls, if the event has durations.
 const things = () => (currentEvent().lasts ? 'calls' : 'samples');
 const basename = (path) => path.slice(path.lastIndexOf('/') + 1) || path;
 
-// Control characters, and those that change the order, position or width of others: as a terminal shows them.
+// Escapes control characters and those that change the order, position or width of others, as a terminal does.
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 const visible = (_, value) => (typeof value === 'string' ? value.replace(HIDDEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`) : value);
 
@@ -51,7 +51,7 @@ async function unpack(text) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   let at = 4 + new DataView(bytes.buffer).getUint32(0, true);
   const json = new TextDecoder().decode(bytes.subarray(4, at));
-  // JSON writes control characters as \u00…. Few recordings have any, and it takes time to look at each name.
+  // JSON writes control characters as \u00…. Few recordings have any, and a look at each name takes time.
   const head = JSON.parse(json, json.includes('\\u00') || json.search(HIDDEN) >= 0 ? visible : undefined);
   const columns = head.columns.map((size) => bytes.subarray(at, (at += size)));
   return { head, next: (Type) => numbers(columns.shift(), Type) };
@@ -96,13 +96,13 @@ function load({ head, next }) {
   sides.forEach(nameTasks);
 }
 
-// What a label says, and what samples can be chosen by.
+// Text of a label, and the keys that samples can be chosen by.
 const KINDS = ['process', 'thread', 'cpu', 'cgroup'];
 
-// Processes and threads of labels. Those of two recordings are compared by name, because they have other numbers.
+// Processes and threads of labels. Two recordings are compared by name, because their numbers differ.
 function nameTasks(side) {
   const weight = side.samplesOf = new Float64Array(side.labels.length);
-  // A process is called what its main thread was called last: before, it had the name of who started it.
+  // A process has the last name of its main thread: before exec, that is the name of its parent.
   const last = new Float64Array(side.labels.length);
   side.label.forEach((label, row) => {
     weight[label] += side.samples[row];
@@ -122,13 +122,13 @@ function nameTasks(side) {
   });
 }
 
-// Names of processes, threads, CPUs or cgroups with their sums: CPUs by number, others the heaviest first.
+// Processes, threads, CPUs or cgroups with their sums: CPUs by number, others the heaviest first.
 function ranked(kind, sums) {
   const compared = kind === 'cpu' ? (a, b) => a.localeCompare(b, 'en', { numeric: true }) : (a, b) => sums.get(b) - sums.get(a) || (a < b ? -1 : 1);
   return [...sums.keys()].sort(compared);
 }
 
-// What stacks begin with. These names have the numbers behind those of functions.
+// Names that stacks can begin with. Their numbers follow those of functions.
 const roots = { '': [] };
 function rootNames() {
   if (roots[state.root]) return roots[state.root];

@@ -1,4 +1,4 @@
-// Draws the boxes of call stacks, and does what pointer and keys ask of them.
+// Draws the boxes of call stacks, and handles pointer and keys.
 
 const LINE = 19;
 
@@ -9,7 +9,7 @@ function drawFlame() {
   holder.style.height = seen + 2 + 'px';
   const width = holder.clientWidth;
   const pen = surface($('flame'), width, seen);
-  // The canvas stays where it is seen, and only what is seen is drawn.
+  // Only the visible part is drawn, on a canvas that moves with it.
   $('flame-tall').style.height = height + 'px';
   pen.font = '12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
   pen.textBaseline = 'middle';
@@ -84,7 +84,7 @@ function zoom(box) {
   }
   if (box.times) {
     const { side } = box.times;
-    // The name of a thread shows it alone; chosen again when all its time is shown, all threads.
+    // A click on a thread's name shows that thread alone; a second one, with all its time shown, all threads.
     const isAll = box === flame.root && side.from == null && state.thread;
     if (flame.threads.includes(box) || isAll) {
       state.thread = isAll ? '' : box.name;
@@ -113,7 +113,7 @@ function showCallers(index) {
 function flameKey(event) {
   const box = flame.focus;
   const line = flame.lines[box.line];
-  // A box on the next line that belongs to this one: the widest, or the one it hangs on.
+  // A neighbour on the next line: the widest child, or the parent.
   const next = (step) => flame.lines[box.line + step]?.filter((to) => to.above === box || to === box.above).sort((a, b) => b.width - a.width)[0];
   // Over time, threads are below each other.
   const threads = flame.view === 'chart' ? flame.threads : [];
@@ -142,7 +142,7 @@ function showTip(event) {
   tip.style.top = (low ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18) + 'px';
 }
 
-// What can be done with the selected function, and what was done.
+// For each change of the stacks: the text of its button, and the text in the list of changes.
 const CHANGES = {
   only: ['Only stacks with it', 'only stacks with'],
   hide: ['Hide stacks with it', 'without stacks with'],
@@ -174,7 +174,7 @@ async function copy(text) {
   }
 }
 
-// The changes of the stacks, each with a button that takes it back.
+// Changes of the stacks, each with a button that undoes it.
 function showChanges() {
   const list = Object.entries(CHANGES).flatMap(([key, [, text]]) => state[key].map((index) => {
     const undo = () => { state[key] = state[key].filter((other) => other !== index); refresh(); };

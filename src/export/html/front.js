@@ -1,4 +1,4 @@
-// Fills the front of the page and its lists, and connects everything with the user.
+// Fills the head of the page and its lists, and connects the controls.
 
 function fill(select, options, value) {
   select.replaceChildren(...options.map(([value, text]) => make('option', { value }, text)));
@@ -22,20 +22,20 @@ function fillTasks() {
   }
 }
 
-// An event is counted by its periods, as in folded lines, unless the user chooses otherwise.
+// Events are counted by periods, as in folded lines, unless the user chooses otherwise.
 function chooseUnit() {
   const { unit = 'samples' } = currentEvent();
   state.unit = unit === 'samples' ? 'samples' : 'period';
   document.querySelector('option[value="period"]').textContent = unit === 'ns' ? 'time' : unit === 'samples' ? 'by period' : unit;
 }
 
-// The lists whose choice has the name of the list.
+// Lists whose choice is stored under the list's own name.
 const CHOICES = ['event', 'unit', ...KINDS, 'rows', 'root', 'view', 'width', 'by', 'least', 'kind'];
 
-// With more processes, stacks begin with the names of programs.
+// With more processes than this, stacks begin with the names of programs.
 const MOST_PROCESSES = 50;
 
-// What the colours of call stacks mean.
+// Meaning of the colours of call stacks.
 function showLegend() {
   const what = state.by === 'shares' ? 'share' : 'weight';
   const changes = { '--more': `larger ${what} after`, '--less': `smaller ${what} after`, '--same': 'no more than the noise of sampling' };
@@ -47,7 +47,7 @@ function showLegend() {
   }));
 }
 
-// Shows what was chosen, wherever that happened.
+// Shows a choice in all controls, wherever it was made.
 function showChoices() {
   showLegend();
   for (const id of CHOICES) $(id).value = state[id];
@@ -66,7 +66,7 @@ function makeFront() {
   for (const side of sides) {
     const list = make('ul', { className: 'facts', ariaLabel: `Summary of ${side.about.name}` });
     const fact = (text, className = '') => list.append(make('li', { className }, text));
-    const { doctor, lost, said, broken_chains } = side.about;
+    const { doctor, lost, warnings, broken_chains } = side.about;
     if (compare) fact(side.title, 'title');
     fact(doctor.verdict, doctor.verdict === 'sound' ? 'good' : 'bad');
     const isTrace = side.events[side.first_event]?.lasts;
@@ -76,7 +76,7 @@ function makeFront() {
     if (losses) fact(`${count(losses)} lost while recording`, 'bad');
     if (lost.aux_records) fact(`AUX data lost ${count(lost.aux_records)} times`, 'bad');
     if (!losses && !lost.aux_records) fact('nothing lost while recording');
-    if (said.length) fact(said.length === 1 ? '1 warning' : `${said.length} warnings`, 'bad');
+    if (warnings.length) fact(warnings.length === 1 ? '1 warning' : `${warnings.length} warnings`, 'bad');
     for (const broken of broken_chains) fact(broken, 'bad');
     $('facts').append(list);
   }
@@ -98,7 +98,7 @@ function makeFront() {
     document.querySelector('option[value="samples"]').textContent = 'calls';
   }
   const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
-  // Of very many processes, most are short runs of the same programs.
+  // Most of very many processes are short runs of the same programs.
   if (processes.size > 1) state.root = processes.size > MOST_PROCESSES ? 'program' : 'process';
   fillTasks();
   if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());

@@ -1,4 +1,4 @@
-// Keeps what the user chose in the address, so that a reload or a link shows the same, and "back" what was before.
+// Keeps the user's choices in the address, so that a reload or a link shows the same, and "back" undoes them.
 
 const start = {};
 let remembered = '', changed = -Infinity;
@@ -15,13 +15,13 @@ function address() {
   return fields.toString();
 }
 
-// Where it begins, which needs no address.
+// The defaults, which the address omits.
 function begin() {
   address();
   for (const [key, value] of Object.entries(state)) start[key] = isList(value) ? value.join('_') : String(value);
 }
 
-// Changes in quick succession, as those of a drag, are one step for "back".
+// Changes in quick succession, as in a drag, are one step for "back".
 function remember() {
   const now = address();
   if (now === remembered) return;
@@ -31,7 +31,7 @@ function remember() {
   history[quick ? 'replaceState' : 'pushState'](null, '', now ? `#${now}` : location.pathname + location.search);
 }
 
-// Takes what an address says, as far as this page has it.
+// Applies an address, as far as this page has its names.
 function recall() {
   remembered = location.hash.slice(1);
   const fields = new URLSearchParams(remembered);
@@ -56,7 +56,7 @@ function recall() {
   }
   if (!TABS[state.tab]) state.tab = start.tab;
   fillTasks();
-  // It may be written in another way.
+  // The same choices may be written in another way.
   remembered = address();
   refresh();
   sides.forEach((side) => side.heat && sayCell(side, null));

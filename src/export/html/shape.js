@@ -1,7 +1,7 @@
-// Shapes the stacks as the user wants them: functions merged into their callers, recursion as one frame, and stacks that
-// are left out.
+// Shapes the stacks: functions merged into their callers, recursion as one frame, and stacks that
+// are hidden.
 
-// The node that stands for a recorded one, and whether stacks that end in it are kept; null if nothing is changed.
+// For each recorded node the shown one, and whether stacks that end in it are kept; null if nothing is changed.
 let nodeOf = null, keeps = null, shaped = null;
 
 function shape() {
@@ -13,7 +13,7 @@ function shape() {
   if (state.only.length || state.hide.length) keeps = kept();
 }
 
-// The tree without the frames of merged functions, and without those of a function that called itself.
+// The tree without frames of merged functions and of direct recursion.
 function reduced() {
   const [parents, indices, known] = [[], [], new Map()];
   nodeOf = new Int32Array(recorded.parent.length);
@@ -52,7 +52,7 @@ function kept() {
 // True if the samples of a row are shown.
 const isKept = (node) => !keeps || (node === NONE ? !state.only.length : keeps[node] === 1);
 
-// The children of each node, one after the other; those without a parent come first.
+// The children of each node in one list; nodes without a parent come first.
 function childrenOf(parent) {
   const childStart = new Uint32Array(parent.length + 2);
   for (const above of parent) childStart[above + 2]++;
@@ -70,7 +70,7 @@ function plant(tree) {
   findRepeated();
 }
 
-// For each node, whether one of its callers is the same function: totals of functions count such a node once.
+// For each node, true if one of its callers is the same function: totals count such nodes once.
 function findRepeated() {
   repeated = new Uint8Array(parent.length);
   const open = new Uint32Array(functions.length);

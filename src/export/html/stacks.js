@@ -1,11 +1,11 @@
 // Lays out call stacks as boxes: icicles, flames, inverted, or the callers and callees of one function.
 
 const LEAST = 0.6;
-// `lines` has the boxes of each line from the top, from left to right.
+// `lines` has the boxes of each line, from the top and from left to right.
 const flame = { lines: [], root: null, focus: null, most: 0 };
 let matches = null;
 
-// Finds what the search means: a whole name, a part of names, or an expression.
+// Interprets the search: a whole name, a part of names, or an expression.
 function search() {
   const text = state.search.trim();
   matches = null;
@@ -41,8 +41,8 @@ function search() {
   $('found').textContent = compare ? `found in ${shares[0]} before, ${shares[1]} after` : `found in ${shares[0]}`;
 }
 
-// A box stands for nodes of a tree. Below it are the functions that were called there (`up` false), or those that called it. A box
-// of callers has for each node the one whose weight it shares.
+// A box stands for nodes of a tree. Below it are the functions that it called (`up` false) or its callers. A box
+// of a caller has for each node the callee whose weight it shares.
 function boxOf(index, above, up, tree = above.tree) {
   return { index, depth: above ? above.depth + 1 : 0, above, up, tree, values: sides.map(() => 0), nodes: [], from: [] };
 }
@@ -91,7 +91,7 @@ function below(box) {
   return box.kids;
 }
 
-// The box that all others hang on.
+// The root box.
 function rootBox() {
   const root = boxOf(NONE, null, flame.view === 'inverted', { parent, nodeFunction, childStart, childNodes, sums: sides });
   root.values = sides.map((side) => side.sum);
@@ -100,14 +100,14 @@ function rootBox() {
   fillBox(root);
   if (!state.root) return root;
   root.groups = rootNames().map((_, place) => {
-    // Its tree is made when it is opened: most processes are too small to be seen.
+    // The tree is built when the box is opened: most processes are too small to be seen.
     const values = sides.map((side) => side.byRoot[place].sum);
     return Object.assign(boxOf(functions.length + place, root, root.up, null), { place, values });
   }).filter((group) => group.values.some((value) => value));
   return root;
 }
 
-// The nodes that a box at the top stands for.
+// The nodes of a box at the top.
 function fillBox(box) {
   if (!box.up) box.nodes = [NONE];
   else {
@@ -116,7 +116,7 @@ function fillBox(box) {
   }
 }
 
-// A function between its callers and what it called. A call of itself is one of these, and is not counted again.
+// A function between its callers and its callees. A recursive call is among these and not counted again.
 function centreBox(all) {
   const index = state.centre === NONE ? heaviest() : state.centre;
   const box = boxOf(index, null, false, all.tree);
@@ -177,7 +177,7 @@ function layOut() {
   focusAgain(all);
 }
 
-// Selects the box that was selected before.
+// Selects the same box as before a new layout.
 function focusAgain(boxes) {
   flame.focus = flame.root;
   for (const index of state.focus) {
@@ -199,7 +199,7 @@ const isFunction = (index) => index !== NONE && index < functions.length;
 const nameOf = ({ index, name }) => name ?? (index === NONE ? 'all' : functions[index] ?? rootNames()[index - functions.length]);
 const fileOf = (index) => (functionFile[index] >= 0 ? files[functionFile[index]].path : 'no file');
 
-// What a box says about itself, in lines.
+// Lines of text about a box.
 function lines(box) {
   if (box.times) return chartLines(box);
   const isTree = isFunction(box.index) && !box.up && box.weight === 'total';

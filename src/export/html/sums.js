@@ -17,7 +17,7 @@ function addUp(side) {
   const all = side.from == null;
   const takes = side.tasks.map(taken);
   const event = side.events.findIndex((event) => event.name === state.event);
-  // What lasts may have begun in front of the span.
+  // A sample with a duration may have begun before the span.
   const { lasts } = currentEvent();
   const cuts = !all && lasts;
   const [first, end] = all ? [0, side.rows] : [cuts ? 0 : rowAt(side, side.from), rowAt(side, side.to)];
@@ -38,12 +38,12 @@ function addUp(side) {
     if (begun && side.time[row] + period[row] <= side.from) continue;
     const part = cuts ? Math.min(side.to, side.time[row] + period[row]) - Math.max(side.from, side.time[row]) : period[row];
     const calls = begun ? 0 : samples[row];
-    // As in folded lines: a sample without a period counts 1, unless that is its time.
+    // As in folded lines, a sample without a period counts 1, unless periods are times.
     const weight = periods && (part || lasts) ? part : calls;
     const node = nodeOf && nodes[row] !== NONE ? nodeOf[nodes[row]] : nodes[row];
     if (node !== NONE) own[node] += weight;
     if (side.spot[row]) side.bySpot[side.spot[row] - 1] += weight;
-    // Of samples that are not told apart, the periods are taken for equal.
+    // Samples that are stored as one count are assumed to have equal periods.
     side.squares += (weight * weight) / (calls || 1);
     byLabel[label] += weight;
     samplesByLabel[label] += calls;
@@ -66,7 +66,7 @@ function addUp(side) {
   Object.assign(side, { own, total, ownOf, totalOf });
 }
 
-// The nodes with samples of a process, thread, CPU or cgroup as a tree of their own, with their sums.
+// The nodes with samples of a process, thread, CPU or cgroup as a separate tree with sums.
 function treeBelow(place) {
   const roots = sides.map((side) => side.byRoot[place]);
   const found = [];
@@ -91,7 +91,7 @@ function treeBelow(place) {
   return { parent: above, nodeFunction: all.map((node) => nodeFunction[node]), ...childrenOf(above), sums };
 }
 
-// What nodes weigh with all below them.
+// Weights of nodes, including all nodes below them.
 function totals(own, parent) {
   const total = own.slice();
   for (let node = parent.length - 1; node >= 0; node--) {
@@ -115,7 +115,7 @@ function refresh() {
   layOut();
   drawHeats();
   drawFlame();
-  // The figures of a selected box follow what is counted; before one is selected, nothing is said.
+  // The figures of a selected box follow the choice of what is counted.
   showFocus($('flame-said').textContent !== '');
   showPanel();
   showChoices();

@@ -1,25 +1,25 @@
 // Shows the tables: functions, processes, files, bytes, and what was recorded.
 
-// The tables that are not sorted as at first: name, column, and up or down.
+// Tables that the user has sorted: name, column, and direction.
 const sorted = () => new Map(state.sort.split('_').filter(Boolean).map((one) => one.split('.')).map(([key, place, order]) => [key, [+place, order]]));
 // The most rows shown of each table.
 const mosts = {};
 
-// What is too wide can be scrolled, also with keys.
+// Wide tables scroll, also by keys.
 function scroll(name, ...children) {
   const box = make('div', { className: 'scroll', tabIndex: 0, ariaLabel: name }, ...children);
   box.setAttribute('role', 'group');
   return box;
 }
 
-// A table whose columns sort it: a column has a title, a value of a row, and how it is shown.
+// A table that is sorted by a click on a column, which has a title, the value of a row, and its text.
 function table(key, caption, columns, rows) {
   const [place, order] = sorted().get(key) ?? [columns.findIndex((column) => column.first), 'down'];
   const column = columns[place] ?? columns[0];
   const most = (mosts[key] ??= 100);
   const value = column.size ?? column.value;
   const compared = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  // The last column that is a name makes the order the same every time.
+  // Equal values are ordered by the last column with names, so that the order is always the same.
   const tie = columns.find((column) => column.kind === 'name') ?? column;
   rows = rows.slice().sort((a, b) => compared(value(a), value(b)) * (order === 'down' ? -1 : 1) || compared(tie.value(a), tie.value(b)));
   const heads = columns.map((column, at) => {
@@ -59,7 +59,7 @@ function cell(column, row) {
   return made;
 }
 
-// The columns of weights: of one recording a share and an amount, of two the shares or amounts, and their change.
+// Columns of weights: a share and an amount; for two recordings both shares or amounts, and the change.
 function weights(title, of, first, verdict) {
   const part = (row, at) => ratio(of(row, at), sides[at].sum);
   if (!compare) {
@@ -76,7 +76,7 @@ function weights(title, of, first, verdict) {
     { title: title + ' after', kind, value: (row) => value(row, 1) },
     { title: 'change', kind: 'change', value: change, size, verdict, first: first && !verdict },
   ];
-  // What is more than noise comes first, the largest change first.
+  // Changes beyond noise come first, the largest first.
   if (verdict) columns.push({ title: 'verdict', value: verdict, size: (row) => ['', 'noise', 'changed'].indexOf(verdict(row)) * 1e9 + size(row), first });
   return columns;
 }
@@ -178,10 +178,10 @@ const recordingPanel = () => perSide((side) => [wall(side.about.info.filter(([, 
   .map(([heading, rows]) => make('div', {}, make('h3', {}, heading), pairs(heading, rows))))]);
 
 const soundnessPanel = () => perSide((side) => {
-  const { doctor, lost, said } = side.about;
+  const { doctor, lost, warnings } = side.about;
   const rows = [['verdict', `${doctor.verdict}, ${count(+doctor.records)} records examined`],
     ['lost', `${count(+lost.lost)} records; ${count(+lost.filtered_samples)} dropped by a filter; AUX data ${count(lost.aux_records)} times`],
-    ...said.map((line) => ['said', line])];
+    ...warnings.map((line) => ['warning', line])];
   const finding = (found) => {
     const places = found.places.map((place) => [[place.file, place.offset, place.kind].filter(Boolean).join(' '), place.what]);
     const repair = found.repair ? ` perfx ${found.repair} repairs it.` : '';

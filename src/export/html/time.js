@@ -1,9 +1,9 @@
-// Draws samples over time, where a span of time is chosen with the pointer or with keys.
+// Draws the map of samples over time, in which the user selects a span by pointer or keys.
 
 // The most rows of names, and the height in which they scroll.
 const AXIS = 20, MOST_ROWS = 2000, SEEN = 320;
 
-// A round width of columns, ns. Parts of a column show a rhythm best if the column is one second.
+// A round width of columns, ns. Rows by parts of a column show a rhythm best if the column is one second.
 function columnWidth(span) {
   const most = state.rows === 'parts' ? 240 : 400;
   if (state.rows === 'parts' && span >= 20e9 && span <= most * 1e9) return 1e9;
@@ -12,13 +12,13 @@ function columnWidth(span) {
   return unit;
 }
 
-// Counts the samples of each cell, if something else is counted than before.
+// Counts the samples of each cell, if the choice has changed.
 function heatOf(side) {
   const mode = state.rows;
   const counted = JSON.stringify([mode, state.event, KINDS.map((kind) => state[kind]), state.only, state.hide]);
   if (side.heat.counted === counted) return;
   side.heat.counted = counted;
-  // Two recordings have one scale of time.
+  // Two recordings share one scale of time.
   const [span, step] = ['span', 'step'].map((key) => Math.max(...sides.filter((side) => side.heat).map((side) => side[key])));
   const unit = Math.max(step, columnWidth(span));
   const heat = side.heat;
@@ -45,7 +45,7 @@ function heatOf(side) {
     rowOf = (row) => place.get(nameOf(row)) ?? names.length - 1;
     heat.names = names;
   }
-  // Two samples a cell, or more, if that leaves something to see.
+  // At least two samples a cell on average; at least 10 rows.
   const sum = side.allSamples / heat.columns / 2;
   const parts = [50, 40, 25, 20].find((parts) => parts <= sum) ?? 10;
   heat.rows = heat.names ? Math.max(1, heat.names.length) : Math.max(1, Math.min(parts, Math.floor(unit / step)));
@@ -68,7 +68,7 @@ function heatOf(side) {
   heat.mosts = mosts;
 }
 
-// The number of samples that has the strongest colour, in a row: the same in both recordings.
+// The number of samples with the strongest colour in a row, equal in both recordings.
 function mostOf({ names }, row) {
   const name = state.rows === 'event' ? names[row] : '';
   return Math.max(...sides.map((side) => side.heat?.mosts.get(name) ?? 0));
@@ -95,7 +95,7 @@ function drawHeat(side) {
   const { heat } = side;
   const tall = heat.names ? Math.max(20, Math.min(18, Math.max(14, SEEN / heat.rows)) * heat.rows) : Math.max(100, Math.min(200, Math.round(window.innerHeight * 0.15))) / sides.length;
   const height = Math.min(tall, SEEN);
-  // The canvas stays where it is seen, and only what is seen is drawn.
+  // Only the visible part is drawn, on a canvas that moves with it.
   heat.tall.style.height = tall + AXIS + 'px';
   heat.scroller.style.height = height + AXIS + 'px';
   const width = heat.canvas.clientWidth;
@@ -131,7 +131,7 @@ function drawHeat(side) {
     pen.fillText('+' + duration(heat.unit).replace(/\.?0+ /, ' '), margin - 8, 7);
     pen.fillText('+0', margin - 8, height - 6);
   }
-  // The axis is below the rows, also below one of which only a part is seen.
+  // The axis is below the rows, also if the last row is cut.
   pen.clearRect(0, height, width, AXIS);
   pen.textAlign = 'center';
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((every) => every * cell > 64) ?? 1000;
@@ -149,7 +149,7 @@ function drawHeat(side) {
 }
 
 const shortened = (text, most) => (text.length > most ? text.slice(0, most - 1) + '…' : text);
-// The end of a name is the number of its process, or the last part of its path.
+// The end of a name has the number of its process, or the last part of its path.
 function shortenedInside(text, most) {
   const end = Math.ceil(most / 2);
   return text.length > most ? `${text.slice(0, most - end - 1)}…${text.slice(-end)}` : text;
@@ -173,7 +173,7 @@ function showRow({ names, scroller, line, height }, row) {
   scroller.scrollTop = Math.min(row * line, Math.max(scroller.scrollTop, (row + 1) * line - height));
 }
 
-// The name of a row, chosen as in the lists above the map; chosen again, all are shown.
+// A click on a row's name selects it as in the lists above the map; a second click shows all rows.
 function chooseRow({ heat }, row) {
   if (!heat.names || row >= heat.choosable) return;
   const [kind, name] = [state.rows, heat.names[row]];

@@ -1,4 +1,4 @@
-// Tells changes between two recordings from the noise of sampling, with the numbers and the names of
+// Separates changes between two recordings from the noise of sampling, with the numbers and names of
 // `perfx diff --profile`: src/export/noise.rs and changes.rs explain them.
 
 const ERROR = 0.05, ERROR_OF_ALL = 1 / 3;
@@ -12,7 +12,7 @@ function logGamma(x) {
   return (x - 0.5) * Math.log(x) - x + 0.5 * Math.log(2 * Math.PI) + series - below;
 }
 
-// The part of the beta distribution with these parameters that is below x: a continued fraction, which converges fast
+// The share of the beta distribution with these parameters below x: a continued fraction that converges fast
 // on one side of the mean.
 function betaBelow(a, b, x) {
   if (x <= 0 || x >= 1) return x <= 0 ? 0 : 1;
@@ -31,14 +31,14 @@ function betaBelow(a, b, x) {
   return Math.min(1, Math.max(0, (Math.exp(logarithm) / a) * (value - 1)));
 }
 
-// The numbers of equal samples that are as exact as these weights, and those that are expected.
+// The numbers of equal samples with the same relative error as these weights, and the expected ones.
 function samplesOf(values) {
   const ofSample = sides.map((side) => ratio(side.squares, side.sum));
   const samples = (weight, at) => ratio(weight, ofSample[at]);
   return [values.map(samples), sides.map((side, at) => samples(state.by === 'shares' ? side.sum : 1, at))];
 }
 
-// The probability that sampling alone makes weights before and after differ so much or more.
+// The probability that sampling alone makes weights before and after differ by this much or more.
 function probability(values) {
   const [[a, b], exposures] = samplesOf(values);
   const expected = ratio(exposures[1], exposures[0] + exposures[1]);
@@ -48,7 +48,7 @@ function probability(values) {
   return Math.min(1, 2 * Math.min(atLeastA, atLeastB));
 }
 
-// How much the weight of something changed: its share, or its weight in parts of all before.
+// The change of a weight: of its share, or in parts of the total before.
 function moved(values) {
   const [before, after] = sides.map((side) => side.sum);
   return state.by === 'shares' ? ratio(values[1], after) - ratio(values[0], before) : ratio(values[1] - values[0], before);
@@ -56,7 +56,7 @@ function moved(values) {
 const shareOfBoth = (values) => ratio(values[0], sides[0].sum) + ratio(values[1], sides[1].sum);
 const isLess = (change) => change === 0 || Math.abs(change) < state.least / 100;
 
-// Says of each part, and of all, whether it changed: '' if by less than counts. Of the error, a part has as much as its
+// The verdict for each part and for all: '' for a change below the threshold. A part gets as much of the error as its
 // share (Holm).
 function judge(parts) {
   const canCount = (values) => (state.by === 'shares' ? shareOfBoth(values) : ratio(values[0] + values[1], sides[0].sum));
@@ -80,19 +80,19 @@ function judge(parts) {
   return verdicts;
 }
 
-// The verdicts of functions, by what they weigh themselves and in total; the last one is that of all.
+// Verdicts of functions by own weight and in total; the last one is of the whole.
 let verdicts = { own: [], total: [] };
 function judgeFunctions() {
   const of = (sums) => judge(functions.map((_, index) => sides.map((side) => side[sums][index])));
   verdicts = { own: of('ownOf'), total: of('totalOf') };
 }
 
-// Whether sampling explains how a box of call stacks changed. Each line of boxes has the error, and a box of it as much
-// as its share.
+// True if sampling alone explains the change of a box. Each line of boxes has the whole error, and a box as much
+// of it as its share.
 function isNoise(box) {
   if (box.isNoise == null) {
     const [[a, b], [before, after]] = samplesOf(box.values);
-    // Most boxes are well within the noise, which the normal distribution shows at once.
+    // Most boxes are well within the noise; the normal distribution is a cheap test for that.
     const isNear = (a * after - b * before) ** 2 < 2 * before * after * (a + b);
     box.isNoise = isNear || probability(box.values) > (ERROR * shareOfBoth(box.values)) / 2;
   }
