@@ -472,7 +472,7 @@ impl Plan {
                 let name = mmap.name(layouts.trailer_size(&record));
                 let is_file = name.starts_with(b"/") && !name.starts_with(b"//");
                 let pgoff = match mmap.pgoff() {
-                    // An offset in a file or in shared memory is no address, except in a kernel's file.
+                    // For a file or shared memory, pgoff is an offset in it. For a kernel's file, it is an address.
                     pgoff if is_file && !(of_kernel && pgoff >= KERNEL_START) => pgoff,
                     pgoff => moves.address(pgoff, of_kernel),
                 };

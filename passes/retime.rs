@@ -151,10 +151,10 @@ impl ChangeTimes {
             };
             self.change.time(time).with_context(what)
         };
-        let said =
+        let recorded =
             session.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         // Values that are not times stay.
-        if let Some((first, last)) = said.and_then(|said| said.times()) {
+        if let Some((first, last)) = recorded.and_then(|recorded| recorded.times()) {
             let times = SampleTime {
                 first_ns: moved(Feature::SAMPLE_TIME, first)?,
                 last_ns: moved(Feature::SAMPLE_TIME, last)?,

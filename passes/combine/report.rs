@@ -51,24 +51,28 @@ pub(super) fn report_plan(sources: &[JoinSource<'_>], union: &Union, report: &mu
             report.say(Level::Info, format!("read {name}: {records}"));
         }
         let own = events.len() - union.shared[number];
-        let mut said = Vec::new();
+        let mut counts = Vec::new();
         if number > 0 && union.shared[number] > 0 {
             let shared = union.shared[number] as u64;
-            said.push(counted(shared, "event merged with an earlier one", "events merged with earlier ones"));
+            counts.push(counted(
+                shared,
+                "event merged with an earlier one",
+                "events merged with earlier ones",
+            ));
         }
         if number > 0 && own > 0 {
-            said.push(counted(own as u64, "event added", "events added"));
+            counts.push(counted(own as u64, "event added", "events added"));
         }
         if !translator.ids.is_empty() {
             let changed = translator.ids.len() as u64;
-            said.push(counted(
+            counts.push(counted(
                 changed,
                 "id replaced that another input uses",
                 "ids replaced that other inputs use",
             ));
         }
-        if !said.is_empty() {
-            report.say(Level::Info, format!("{name}: {}", said.join(", ")));
+        if !counts.is_empty() {
+            report.say(Level::Info, format!("{name}: {}", counts.join(", ")));
         }
     }
     if union.identify {

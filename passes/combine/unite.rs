@@ -405,11 +405,11 @@ pub(super) fn unite_features(
 ) -> Result<()> {
     let endian = session.endian;
     let mut span: Option<SampleTime> = None;
-    let mut told = false;
+    let mut has_times = false;
     for (number, (source, &offset)) in sources.iter().zip(offsets).enumerate() {
         let times = source.features.get(&Feature::SAMPLE_TIME);
         let times = times.and_then(|section| SampleTime::read(section, endian));
-        told |= times.is_some_and(|times| times.times().is_some());
+        has_times |= times.is_some_and(|times| times.times().is_some());
         let moved = |time| shifted(time, offset).unwrap_or(time);
         // From the samples, because some inputs have a wrong feature.
         if let Some((first, last)) = source.facts.sampled {
@@ -422,7 +422,7 @@ pub(super) fn unite_features(
             unite_feature(source, session)?;
         }
     }
-    if let Some(span) = span.filter(|_| told) {
+    if let Some(span) = span.filter(|_| has_times) {
         session.set_feature(Feature::SAMPLE_TIME, span.write(endian));
     }
     if session.feature(Feature::BUILD_ID).is_some() {

@@ -41,7 +41,7 @@ impl Apart {
 /// The samples of a trace and the recorded ones, in the order in which `inject` writes them. They are decoded
 /// on demand, since a trace of 200 MB may have 100 GB of them.
 pub struct DecodedTrace {
-    /// `None` if there is no trace.
+    /// `None` if the recording has no trace.
     left: Option<Box<dyn Left>>,
     made: Option<Made>,
     /// The batches of the recording.

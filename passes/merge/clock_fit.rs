@@ -60,7 +60,7 @@ pub(crate) enum Unfit {
 
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |found: &Other| {
+        let text = |found: &Other| {
             format!("at {} {} of {}", signed_seconds(found.offset), found.inside, found.judged)
         };
         match self {
@@ -89,7 +89,7 @@ impl fmt::Display for Unfit {
                     f,
                     "no offset is clearly the best one: share of events while their VCPU ran [{}]; do both \
                      recordings cover the same seconds, and this process? (record longer, all of the guest and all of its VCPU threads, with --switch-events)",
-                    list(places.map(told))
+                    list(places.map(text))
                 )
             }
         }
@@ -347,9 +347,9 @@ impl Schedule<'_> {
         }
         judged.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.offset.cmp(&b.1.offset)));
         let second = judged.get(1).map(|second| second.1);
-        let behind = judged.get(1).map_or(0.0, |second| second.0.max(0.0));
+        let runner_up = judged.get(1).map_or(0.0, |second| second.0.max(0.0));
         match judged.first() {
-            Some((score, best)) if *score >= behind + SCORE_MIN => Ok((best.offset, second)),
+            Some((score, best)) if *score >= runner_up + SCORE_MIN => Ok((best.offset, second)),
             best => Err(Unfit::Ambiguous { best: best.map(|best| best.1), second }),
         }
     }
@@ -542,11 +542,11 @@ fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     let mut rest = events;
     while let Some(first) = rest.first() {
         let end = rest.partition_point(|event| event.at < first.at.saturating_add(length));
-        let (window, behind) = rest.split_at(end);
+        let (window, later) = rest.split_at(end);
         if window.len() >= EVENTS_MIN {
             windows.push(window);
         }
-        rest = behind;
+        rest = later;
     }
     windows.sort_by_key(|window| std::cmp::Reverse(window.len()));
     windows.truncate(WINDOWS);

@@ -169,20 +169,20 @@ fn add(
         found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
     }
     // The new entries, by the last id before each that has an entry.
-    let mut behind: HashMap<Option<u64>, Vec<IdEntry>> = HashMap::new();
+    let mut following: HashMap<Option<u64>, Vec<IdEntry>> = HashMap::new();
     let (mut last, mut rest) = (None, added.iter().peekable());
     for &(id, _) in ids {
         match rest.next_if(|entry| entry.id == id) {
-            Some(entry) => behind.entry(last).or_default().push(*entry),
+            Some(entry) => following.entry(last).or_default().push(*entry),
             None if id != 0 => last = Some(id),
             None => {}
         }
     }
     for (number, index) in found.indexes.iter_mut().enumerate() {
-        let mut entries = if number == 0 { behind.remove(&None).unwrap_or_default() } else { Vec::new() };
+        let mut entries = if number == 0 { following.remove(&None).unwrap_or_default() } else { Vec::new() };
         for &entry in &index.entries {
             entries.push(entry);
-            entries.extend(behind.remove(&Some(entry.id)).unwrap_or_default());
+            entries.extend(following.remove(&Some(entry.id)).unwrap_or_default());
         }
         index.changed |= entries.len() > index.entries.len();
         index.long |= entries.iter().any(|entry| entry.machine_pid != 0);

@@ -95,18 +95,18 @@ impl Calls {
             }
             _ if to == 0 => {}
             // A call of the next instruction, used to read the instruction pointer.
-            Change::Call(behind) if behind == to => {}
-            Change::Call(behind) => {
+            Change::Call(next) if next == to => {}
+            Change::Call(next) => {
                 if self.calls.len() == MOST {
                     let oldest = self.calls.pop_front();
                     oldest.into_iter().for_each(|call| self.forget(call.to));
                     self.dropped += 1;
                     self.depths.clear();
                 }
-                self.calls.push_back(Call { to: behind, is_end: ends, caller: None });
-                *self.returns.entry(behind).or_default() += 1;
+                self.calls.push_back(Call { to: next, is_end: ends, caller: None });
+                *self.returns.entry(next).or_default() += 1;
             }
-            Change::Return(behind) => match self.count_to(to) {
+            Change::Return(next) => match self.count_to(to) {
                 Some(count) => {
                     self.truncate(count);
                     if self.depths.len() == MOST_PLACES {
@@ -115,16 +115,16 @@ impl Calls {
                     self.depths.insert(to, count);
                 }
                 None => {
-                    let newest = self.calls.back().map_or(0, |call| behind.wrapping_sub(call.to));
+                    let newest = self.calls.back().map_or(0, |call| next.wrapping_sub(call.to));
                     let is_own = (1..=RETPOLINE).contains(&newest);
                     let count = self.count_to_caller(to, &function);
                     let count = count.or_else(|| is_own.then(|| self.calls.len() - 1));
                     count.into_iter().for_each(|count| self.truncate(count));
                 }
             },
-            Change::Jump(behind) => {
+            Change::Jump(next) => {
                 let depth = |calls: &Calls| calls.depths.get(&to).copied();
-                let count = match self.leaves(behind, to, &function) {
+                let count = match self.leaves(next, to, &function) {
                     // A jump within a function pops nothing, even if a call returns to its target.
                     Some(false) => None,
                     Some(true) => {
@@ -147,21 +147,21 @@ impl Calls {
         self.calls.iter().rposition(|call| call.to == to)
     }
 
-    /// True if the jump that ends at `behind` leads into the middle of another function; `None` if unknown.
-    fn leaves(&mut self, behind: u64, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<bool> {
-        if let Some(known) = self.jumps.get(&(behind, to)) {
+    /// True if the jump that ends at `next` leads into the middle of another function; `None` if unknown.
+    fn leaves(&mut self, next: u64, to: u64, function: impl Fn(u64) -> Option<Function>) -> Option<bool> {
+        if let Some(known) = self.jumps.get(&(next, to)) {
             return *known;
         }
         let here = function(to);
         let leaves = match here {
             Some(here) if here.start == to => Some(false),
-            _ => function(behind.wrapping_sub(1)).zip(here).map(|(from, here)| from.id != here.id),
+            _ => function(next.wrapping_sub(1)).zip(here).map(|(from, here)| from.id != here.id),
         };
         let jumps = Arc::make_mut(&mut self.jumps);
         if jumps.len() == MOST_PLACES {
             jumps.clear();
         }
-        jumps.insert((behind, to), leaves);
+        jumps.insert((next, to), leaves);
         leaves
     }
 
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn an_exception_ends_the_calls_above_its_handler() {
         let called = [(100, 5), (110, 103), (110, 115), (120, 116), (130, 125)];
-        let called = called.map(|(to, behind)| (to, Change::Call(behind)));
+        let called = called.map(|(to, next)| (to, Change::Call(next)));
         assert_eq!(calls(&called), [125, 116, 115, 103, 5]);
         // The newest call of the functions at 110, whose handler is at 190, and then the next.
         let thrown = [&called[..], &[(195, Change::Return(139))]].concat();
@@ -312,7 +312,7 @@ mod tests {
         let mut calls = Calls::default();
         [(kernel, 1), (kernel, 2), (kernel, kernel + 5), (kernel, kernel + 9)]
             .iter()
-            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false, function));
+            .for_each(|(to, next)| calls.branch(*to, Change::Call(*next), false, function));
         let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
         assert_eq!(calls.chain_before(7, 16), [in_user, 2, 1]);
         assert_eq!(calls.chain_before(kernel + 5, 16), [in_kernel, kernel + 5, in_user, 2, 1]);
@@ -327,7 +327,7 @@ mod tests {
         let mut calls = Calls::default();
         [(kernel, 1), (kernel, 2), (kernel, kernel + 5)]
             .iter()
-            .for_each(|(to, behind)| calls.branch(*to, Change::Call(*behind), false, function));
+            .for_each(|(to, next)| calls.branch(*to, Change::Call(*next), false, function));
         let [in_kernel, in_user] = [Marker::KERNEL.0, Marker::USER.0];
         assert_eq!(calls.chain(kernel, 16), [in_kernel, kernel, kernel + 5, in_user, 2, 1]);
         assert_eq!(calls.chain(kernel, 3), [in_kernel, kernel, kernel + 5]);

@@ -155,11 +155,11 @@ impl Written {
                 pieces.push(Piece { buffer: *buffer, cpu, time, switches: switches.clone(), data, raw });
             };
             let mut own = records.get_mut(if is_of_thread { &tid } else { &cpu });
-            let (mut is_told, mut decoded) = (false, 0);
+            let (mut has_record, mut decoded) = (false, 0);
             while let Some(own) = own.as_mut()
                 && let Some((&at, _)) = own.range(offset..offset.saturating_add(size)).next()
             {
-                is_told = true;
+                has_record = true;
                 for Recorded { aux, cpu: on, time, .. } in own.remove(&at).unwrap_or_default() {
                     let start = match aux.flags & Aux::OVERWRITE {
                         0 => at,
@@ -188,7 +188,7 @@ impl Written {
                     add(time, range, raw.flatten());
                 }
             }
-            if !is_told {
+            if !has_record {
                 add(0, 0..data.len(), None);
             }
         }
@@ -210,8 +210,8 @@ impl Written {
             let (is_timed, is_virtual) = (registers.has_timestamps(), unit.has_virtual_times);
             let config = coresight::Config::new(&coresight::Registers { config, id0, id2, id8 }, is_ete);
             // Newer kernels report the id of each CPU that traced; older ones use the id in AUXTRACE_INFO.
-            let told = self.ids.get(&cpu).copied();
-            let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { told };
+            let reported = self.ids.get(&cpu).copied();
+            let id = if self.ids.is_empty() { Some((unit.trace_id & 0x7f) as u8) } else { reported };
             let Some(id) = id else { continue };
             units.insert(id, TraceUnit { cpu, config, is_timed, is_virtual });
         }

@@ -249,10 +249,10 @@ impl Code {
             bounds
         });
         let is_own = |at: u64| self.mappings.spaces.find(space, at, key).0 == Some(hit);
-        let behind = bounds.partition_point(|bound| *bound <= ip);
-        let later = bounds[behind..].iter().take_while(|bound| **bound < place.end);
+        let at_or_before = bounds.partition_point(|bound| *bound <= ip);
+        let later = bounds[at_or_before..].iter().take_while(|bound| **bound < place.end);
         let end = later.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound));
-        let earlier = bounds[..behind].iter().rev().take_while(|bound| **bound > place.start);
+        let earlier = bounds[..at_or_before].iter().rev().take_while(|bound| **bound > place.start);
         let start = earlier.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound - 1));
         Some(Place {
             start: start.map_or(place.start, |(bound, _)| *bound),
@@ -339,13 +339,13 @@ impl Code {
         &'a self,
         dso: u32,
         text: &'a KernelText,
-        (before, behind): (u64, u64),
+        (before, after): (u64, u64),
         ip: u64,
     ) -> Option<Mapping<'a>> {
         let &Segment { start, offset, ref bytes } = text.segment(ip)?;
         let end = start.saturating_add(bytes.len() as u64);
         let shift = offset.wrapping_sub(start);
-        let (first, end) = (start.max(before), end.min(behind));
+        let (first, end) = (start.max(before), end.min(after));
         let bytes = bytes.get(usize::try_from(first - start).ok()?..usize::try_from(end - start).ok()?)?;
         let id = self.id(dso, Place { start: first, end, shift });
         Some(Mapping { id, start: first, bytes, until: u64::MAX })

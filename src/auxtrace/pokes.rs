@@ -41,7 +41,7 @@ pub(crate) struct Site {
 }
 
 /// Each version has this many bytes after its place. A block of code is seldom longer.
-const BEHIND: usize = 4096;
+const AFTER: usize = 4096;
 
 /// The kernel changes at most a page at once, and mostly one instruction.
 const LONGEST: usize = 4096;
@@ -69,8 +69,8 @@ impl Sites {
         }
         let next: Vec<u64> = sites.iter().skip(1).map(|site| site.start).chain([u64::MAX]).collect();
         for (site, next) in sites.iter_mut().zip(next) {
-            let behind = (next - site.end).min(BEHIND as u64);
-            let len = (site.end - site.start + behind) as usize;
+            let after = (next - site.end).min(AFTER as u64);
+            let len = (site.end - site.start + after) as usize;
             let mut first = code(site.start, len).to_vec();
             first.resize(first.len().max((site.end - site.start) as usize), 0);
             site.versions.push((OrderKey::FIRST, first));
@@ -103,25 +103,25 @@ impl Sites {
     }
 
     /// The number of places that begin at or before an address.
-    fn behind(&self, address: u64) -> usize {
+    fn count_to(&self, address: u64) -> usize {
         self.sites.partition_point(|site| site.start <= address)
     }
 
     fn mut_at(&mut self, address: u64) -> Option<&mut Site> {
-        let at = self.behind(address).checked_sub(1)?;
+        let at = self.count_to(address).checked_sub(1)?;
         self.sites.get_mut(at).filter(|site| address < site.end)
     }
 
     /// The place around an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Site> {
-        self.sites.get(self.behind(address).checked_sub(1)?).filter(|site| address < site.end)
+        self.sites.get(self.count_to(address).checked_sub(1)?).filter(|site| address < site.end)
     }
 
     /// The end of the place before an address that is in none, and the start of the one after it.
     pub(crate) fn around(&self, address: u64) -> (u64, u64) {
-        let behind = self.behind(address);
-        let before = behind.checked_sub(1).and_then(|at| self.sites.get(at)).map_or(0, |site| site.end);
-        (before, self.sites.get(behind).map_or(u64::MAX, |site| site.start))
+        let count = self.count_to(address);
+        let before = count.checked_sub(1).and_then(|at| self.sites.get(at)).map_or(0, |site| site.end);
+        (before, self.sites.get(count).map_or(u64::MAX, |site| site.start))
     }
 }
 

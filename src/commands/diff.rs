@@ -166,9 +166,9 @@ fn difference_text(difference: &Difference) -> String {
             return "absent".to_owned();
         }
         let part = chars.iter().skip(from).take(SHOWN);
-        let (before, behind) = (from > 0, chars.len() > from + SHOWN);
+        let (before, after) = (from > 0, chars.len() > from + SHOWN);
         let dots = |cut: bool| cut.then_some('…');
-        dots(before).into_iter().chain(part.copied()).chain(dots(behind)).collect()
+        dots(before).into_iter().chain(part.copied()).chain(dots(after)).collect()
     };
     let words = [&*difference.place, &*difference.field].into_iter().filter(|word| !word.is_empty());
     format!(

@@ -379,8 +379,8 @@ fn stream<'d>(diagnosis: &'d Diagnosis, location: &Location) -> Option<&'d str> 
 
 fn text(diagnosis: &Diagnosis, notes: bool) -> String {
     let unfinished = diagnosis.verdict == Verdict::Unreadable && diagnosis.whole;
-    let said = if unfinished { "unfinished" } else { verdict(diagnosis.verdict) };
-    let mut text = format!("{}: {said}", printable(&diagnosis.name));
+    let state = if unfinished { "unfinished" } else { verdict(diagnosis.verdict) };
+    let mut text = format!("{}: {state}", printable(&diagnosis.name));
     let is = |severity| diagnosis.findings.iter().filter(move |finding| finding.code.kind == severity);
     let sum = |severity| is(severity).map(|finding| finding.count).sum::<u64>();
     for (severity, one, many) in
@@ -414,12 +414,12 @@ fn missing_text(code: &[MissingCode]) -> String {
 
 /// perf's reactions, if worth mentioning, and the repair command: one line, or nothing.
 fn consequences(code: &Code) -> String {
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
-        said.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
+        notes.push(format!("perf 6.1 {}, perf 7.3 {}", code.perf_61, code.perf_73));
     }
-    said.extend(code.repair.map(|repair| format!("perfx {repair} repairs it")));
-    if said.is_empty() { String::new() } else { format!("    {}\n", said.join("; ")) }
+    notes.extend(code.repair.map(|repair| format!("perfx {repair} repairs it")));
+    if notes.is_empty() { String::new() } else { format!("    {}\n", notes.join("; ")) }
 }
 
 fn finding_text(diagnosis: &Diagnosis, finding: &Finding) -> String {

@@ -141,7 +141,7 @@ fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, St
 
 fn as_text(entry: &PassSpec, needs: &Needs) -> String {
     let mut text = format!("{}\n    {}\n", heading(entry.name), entry.about);
-    let mut say = |what: &str, said: String| text += &format!("    {what:<10} {said}\n");
+    let mut say = |what: &str, value: String| text += &format!("    {what:<10} {value}\n");
     for (number, survey) in needs.surveys.iter().enumerate().filter(|(_, survey)| **survey != Kinds::NONE) {
         say(&format!("survey {}", number + 1), format!("reads {}", kinds_text(*survey)));
     }

@@ -438,8 +438,8 @@ impl<'n> Printer<'_, 'n> {
                 }
                 self.push(operator.text.trim_end())
             }
-            Node::VendorOperator(name) => self.behind("operator ", name),
-            Node::LiteralOperator(name) => self.behind("operator\"\" ", name),
+            Node::VendorOperator(name) => self.prefixed("operator ", name),
+            Node::LiteralOperator(name) => self.prefixed("operator\"\" ", name),
             Node::Conversion(to) => {
                 self.push("operator ")?;
                 match self.arguments {
@@ -469,19 +469,19 @@ impl<'n> Printer<'_, 'n> {
             Node::Float(bits, suffix) => self.numbered("_Float", bits, suffix),
             Node::Parameter(number) => self.lambda_parameter(number),
             Node::Pack(arguments) => self.list(arguments),
-            Node::Requirement(expression) => self.behind(" requires ", expression),
+            Node::Requirement(expression) => self.prefixed(" requires ", expression),
             Node::Expansion(pattern) => self.expansion(pattern),
             Node::Decltype(expression) => {
-                self.behind("decltype (", expression)?;
+                self.prefixed("decltype (", expression)?;
                 self.push(")")
             }
             Node::BitInt { is_signed, bits } => {
-                self.behind(if is_signed { "_BitInt(" } else { "unsigned _BitInt(" }, bits)?;
+                self.prefixed(if is_signed { "_BitInt(" } else { "unsigned _BitInt(" }, bits)?;
                 self.push(")")
             }
             Node::Noexcept(None) => self.push(" noexcept"),
             Node::Noexcept(Some(condition)) => {
-                self.behind(" noexcept(", condition)?;
+                self.prefixed(" noexcept(", condition)?;
                 self.push(")")
             }
             Node::Throw(types) => self.list_in(" throw(", types, ")"),
@@ -497,10 +497,10 @@ impl<'n> Printer<'_, 'n> {
                     None => self.print(requires),
                 }
             }
-            Node::Special(what, of) => self.behind(what, of),
+            Node::Special(what, of) => self.prefixed(what, of),
             Node::ConstructionVtable { base, class } => {
-                self.behind("construction vtable for ", base)?;
-                self.behind("-in-", class)
+                self.prefixed("construction vtable for ", base)?;
+                self.prefixed("-in-", class)
             }
             Node::Clone(of, suffix) => {
                 self.print(of)?;
@@ -516,7 +516,7 @@ impl<'n> Printer<'_, 'n> {
         }
     }
 
-    fn behind(&mut self, text: &str, id: Id) -> Option<()> {
+    fn prefixed(&mut self, text: &str, id: Id) -> Option<()> {
         self.push(text)?;
         self.print(id)
     }
@@ -678,7 +678,7 @@ impl<'n> Printer<'_, 'n> {
             }
             Node::Subscript(array, index) => {
                 self.operand(array)?;
-                self.behind("[", index)?;
+                self.prefixed("[", index)?;
                 self.push("]")
             }
             Node::Conditional(condition, then, otherwise) => {
@@ -693,18 +693,18 @@ impl<'n> Printer<'_, 'n> {
                 self.list_in("(", arguments, ")")
             }
             Node::Cast(to, value) => {
-                self.behind("(", to)?;
+                self.prefixed("(", to)?;
                 self.push(")")?;
                 self.operand(value)
             }
             Node::CastAll(to, values) => {
-                self.behind("(", to)?;
+                self.prefixed("(", to)?;
                 self.list_in(")(", values, ")")
             }
             Node::NamedCast(operator, to, value) => {
                 self.push(operator.text)?;
-                self.behind("<", to)?;
-                self.behind(">(", value)?;
+                self.prefixed("<", to)?;
+                self.prefixed(">(", value)?;
                 self.push(")")
             }
             Node::New { operator, placement, of, arguments } => {
@@ -736,17 +736,17 @@ impl<'n> Printer<'_, 'n> {
                 self.list_in("{", values, "}")
             }
             Node::MemberInit(member, value) => {
-                self.behind(".", member)?;
+                self.prefixed(".", member)?;
                 self.push("=")?;
                 self.operand(value)
             }
             Node::ElementInit(first, last, value) => {
-                self.behind("[", first)?;
-                last.map_or(Some(()), |last| self.behind(" ... ", last))?;
+                self.prefixed("[", first)?;
+                last.map_or(Some(()), |last| self.prefixed(" ... ", last))?;
                 self.push("]=")?;
                 self.operand(value)
             }
-            Node::Global(of) => self.behind("::", of),
+            Node::Global(of) => self.prefixed("::", of),
             _ => Some(()),
         }
     }
@@ -791,7 +791,7 @@ impl<'n> Printer<'_, 'n> {
             }
             _ => {}
         }
-        self.behind("(", of)?;
+        self.prefixed("(", of)?;
         self.push(if is_negative { ")-" } else { ")" })?;
         if kind == Literal::Float {
             self.push("[")?;

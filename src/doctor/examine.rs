@@ -27,8 +27,8 @@ pub fn examine(mut recording: Recording, threads: usize, most: usize) -> Result<
     let named = named.map_or_else(NamedIds::default, |section| NamedIds::new(section, recording.endian));
     let context = Context { endian: recording.endian, features, named, pipe, most };
     let killed = recording.faults.iter().any(|fault| fault.code == FaultCode::Unfinished);
-    let said = recording.features.contains_key(&Feature::COMPRESSED);
-    let can_tell = !killed && said == recording.compressed().is_some();
+    let has_feature = recording.features.contains_key(&Feature::COMPRESSED);
+    let can_tell = !killed && has_feature == recording.compressed().is_some();
     let mut patient = Patient {
         findings: Findings::new(most),
         pipe,

@@ -206,30 +206,30 @@ fn agree(recording: &Recording, findings: &mut Findings) {
 /// recording was merged into this one.
 pub(crate) fn times(recording: &Recording, times: &Times, findings: &mut Findings) {
     let section = recording.features.get(&Feature::SAMPLE_TIME);
-    let said = section.and_then(|section| SampleTime::read(section, recording.endian));
+    let recorded = section.and_then(|section| SampleTime::read(section, recording.endian));
     let mut add = |code, what| findings.add(code, location(recording, Feature::SAMPLE_TIME, what));
-    let Some(said) = said else {
+    let Some(recorded) = recorded else {
         if section.is_some() {
             add("sample-time", "too short for two times".to_owned());
         }
         return;
     };
     // perf record -B writes zeros instead of reading the samples.
-    if said == SampleTime::default() {
+    if recorded == SampleTime::default() {
         return;
     }
-    let SampleTime { first_ns, last_ns } = said;
+    let SampleTime { first_ns, last_ns } = recorded;
     let Some(first) = times.first else {
-        if said.says_none() {
+        if recorded.says_none() {
             add("sample-time-none", "its times are the largest number: no sample has a time".to_owned());
-        } else if said.times().is_none_or(|(first, last)| first > last) {
+        } else if recorded.times().is_none_or(|(first, last)| first > last) {
             add("sample-time", format!("it says {first_ns} to {last_ns} ns, but no sample has a time"));
         }
         // Otherwise the samples with these times may have been left out.
         return;
     };
-    let good = (times.oldest..=first).contains(&said.first_ns)
-        && (times.last..=times.newest).contains(&said.last_ns);
+    let good = (times.oldest..=first).contains(&recorded.first_ns)
+        && (times.last..=times.newest).contains(&recorded.last_ns);
     if !good {
         let (oldest, newest) = (times.oldest, times.newest);
         let what =

@@ -819,8 +819,8 @@ impl Usual {
         shown: Option<u32>,
         threads: impl Iterator<Item = impl Iterator<Item = u64>>,
     ) -> Usual {
-        let said = shown.and_then(|event| facts.events.get(event as usize)?.interval());
-        Usual { interval: said.or_else(|| median_distance(threads)) }
+        let recorded = shown.and_then(|event| facts.events.get(event as usize)?.interval());
+        Usual { interval: recorded.or_else(|| median_distance(threads)) }
     }
 
     /// The CPU time of a thread before a sample, ns, at `distance` from the previous one: the count of a

@@ -178,9 +178,10 @@ mod tests {
 
     #[test]
     fn only_what_is_wrong_with_many_chains_is_said() {
-        let said = |chains, unmapped, alone, full| ChainQuality { chains, unmapped, alone, full }.sentences();
-        assert!(said(0, 0, 0, 0).is_empty() && said(100, 4, 19, 4).is_empty());
-        let all = said(100, 59, 20, 5);
+        let texts =
+            |chains, unmapped, alone, full| ChainQuality { chains, unmapped, alone, full }.sentences();
+        assert!(texts(0, 0, 0, 0).is_empty() && texts(100, 4, 19, 4).is_empty());
+        let all = texts(100, 59, 20, 5);
         assert!(all[0].starts_with("59% of call chains pass through addresses where no code was mapped: "));
         assert!(all[1].starts_with("20% of call chains end in user code without a caller: "));
         assert!(all[2].starts_with("5% of call chains have no room for outer callers: "));

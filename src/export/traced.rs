@@ -109,7 +109,7 @@ impl Traced {
         let code = traced_code(ids, &mut recorded, tracer.clock(), known, about);
         own.inspect(|(path, own)| code.take_from(path, own));
         let atoms = tracer.atoms();
-        let work = Count { is_told: atoms.is_some() };
+        let work = Count { of_every_branch: atoms.is_some() };
         let (sinks, unknown) = tracer.decode(&code, Split { threads, size }, &work, joined)?;
         let end = if atoms.is_some() { Joint::end_told } else { Joint::end };
         joints.into_values().filter_map(end).for_each(|run| runs.add(run, 1));
@@ -149,7 +149,7 @@ impl Ran {
 
 struct Count {
     /// True if the trace also has branches that are not taken.
-    is_told: bool,
+    of_every_branch: bool,
 }
 
 /// The runs of a thread, and the faults of its parts.
@@ -163,7 +163,7 @@ impl Work for Count {
     type Done = Ends;
 
     fn sink(&self) -> Counting {
-        let counter = if self.is_told { Counter::told } else { Counter::new };
+        let counter = if self.of_every_branch { Counter::of_every_branch } else { Counter::new };
         Counting { counter: counter(Runs::default()), faults: BTreeMap::new() }
     }
 

@@ -161,9 +161,9 @@ impl Chunks {
     pub(crate) fn switches_end(&self, end: OrderKey) -> OrderKey {
         let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return OrderKey::END };
         let ends = self.synced.values().map(|synced| {
-            let behind =
+            let after =
                 synced.iter().map(|synced| OrderKey::at(conv.time(synced.first))).find(|key| *key >= end);
-            behind.unwrap_or(OrderKey::END)
+            after.unwrap_or(OrderKey::END)
         });
         ends.max().unwrap_or(end).max(end)
     }
@@ -225,9 +225,9 @@ impl Chunks {
         let next = synced.partition_point(|synced| synced.offset < auxtrace.offset);
         // The data before the first packet belongs to the last one of an earlier chunk.
         let before = next.checked_sub(1).and_then(|before| synced.get(before));
-        let behind = synced.get(synced.partition_point(|synced| synced.offset <= auxtrace.offset));
+        let after = synced.get(synced.partition_point(|synced| synced.offset <= auxtrace.offset));
         let first = (0, before.map_or(0, |synced| conv.time(synced.last)));
-        let last = (data.len(), behind.map_or(u64::MAX, |synced| conv.time(synced.first)));
+        let last = (data.len(), after.map_or(u64::MAX, |synced| conv.time(synced.first)));
         let inside = psbs(data).filter_map(|psb| Some((psb.at, conv.time(psb.near(auxtrace.reference)?))));
         let points: Vec<(usize, u64)> = [first].into_iter().chain(inside).chain([last]).collect();
         let mut ranges: Vec<Range<usize>> = Vec::new();

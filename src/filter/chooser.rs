@@ -105,24 +105,27 @@ impl Chooser {
         if options.event.is_set() && gathered.samples > 0 {
             layouts.check_ids()?;
         }
-        let said = features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
+        let recorded =
+            features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
         // perf also uses the feature, even if the samples differ slightly.
-        let said = said.filter(|said| said.last_ns > 0);
+        let recorded = recorded.filter(|recorded| recorded.last_ns > 0);
         let mut doubt = None;
-        let range = match (said, gathered.range()) {
-            (Some(said), Some(is))
+        let range = match (recorded, gathered.range()) {
+            (Some(recorded), Some(is))
                 if options.windows.iter().any(Window::is_relative)
-                    && !are_alike((said.first_ns, said.last_ns), is) =>
+                    && !are_alike((recorded.first_ns, recorded.last_ns), is) =>
             {
                 doubt = Some(format!(
                     "feature SAMPLE_TIME says {} to {} ns, but samples are from {} to {} ns; --time uses the \
                      samples' times (perfx reindex --times repairs the feature)",
-                    said.first_ns, said.last_ns, is.0, is.1
+                    recorded.first_ns, recorded.last_ns, is.0, is.1
                 ));
                 Some(is)
             }
             // A recording of AUX data often has no samples.
-            (said, is) => said.and_then(|said| said.times()).or(is).or_else(|| gathered.chunks.range()),
+            (recorded, is) => {
+                recorded.and_then(|recorded| recorded.times()).or(is).or_else(|| gathered.chunks.range())
+            }
         };
         let clock = features.get(&Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, endian));
         let intervals = Window::intervals(&options.windows, range.unwrap_or((0, 0)), clock)?;

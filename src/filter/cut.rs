@@ -18,7 +18,7 @@ use perfx_samples::SampleView;
 use crate::aux::Kept;
 use crate::chooser::{Chooser, Lookups};
 use crate::chosen::ChosenSamples;
-use crate::kept_kinds::{CHOSEN, NEEDED, UNTOLD, told};
+use crate::kept_kinds::{CHOSEN, NEEDED, UNREPORTED, reported};
 use crate::owner::Owner;
 use crate::time::Windows;
 
@@ -268,7 +268,7 @@ impl Rewrite for CutRecords {
                 Interest::DropOutside(own.unwrap_or_default(), elsewhere)
             }
             None if stay.is_some() => Interest::AsDeclared,
-            None => Interest::DropRest(told(batch)),
+            None => Interest::DropRest(reported(batch)),
         }
     }
 
@@ -284,7 +284,7 @@ impl Rewrite for CutRecords {
         if (!is_round || self.rounds) && cut.keeps(&record, out.layouts(), lookups) {
             self.rounds = CHOSEN.contains(record.kind()) || self.rounds && !is_round;
             out.keep(record)?;
-        } else if !UNTOLD.contains(record.kind()) {
+        } else if !UNREPORTED.contains(record.kind()) {
             out.drop_record(record);
         }
         Ok(())

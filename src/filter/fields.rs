@@ -224,16 +224,16 @@ fn value(rest: &mut &str, operator: &str) -> Result<Value> {
     let quote = rest.chars().next().filter(|quote| matches!(quote, '"' | '\''));
     let (text, is_quoted) = match quote {
         Some(quote) => {
-            let (text, behind) = rest[1..]
+            let (text, after) = rest[1..]
                 .split_once(quote)
                 .with_context(|| format!("`{rest}`: expected {quote} at the end"))?;
-            *rest = behind;
+            *rest = after;
             (text, true)
         }
         None => {
             let end = rest.find(|letter: char| letter.is_whitespace() || matches!(letter, '&' | '|' | ')'));
-            let (text, behind) = rest.split_at(end.unwrap_or(rest.len()));
-            *rest = behind;
+            let (text, after) = rest.split_at(end.unwrap_or(rest.len()));
+            *rest = after;
             (text, false)
         }
     };
@@ -273,8 +273,8 @@ fn glob(text: &str) -> Result<Regex> {
 fn takes(rest: &mut &str, sign: &str) -> bool {
     *rest = rest.trim_start();
     match rest.strip_prefix(sign) {
-        Some(behind) => {
-            *rest = behind;
+        Some(after) => {
+            *rest = after;
             true
         }
         None => false,
@@ -284,8 +284,8 @@ fn takes(rest: &mut &str, sign: &str) -> bool {
 fn word<'t>(rest: &mut &'t str) -> &'t str {
     *rest = rest.trim_start();
     let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
-    let (word, behind) = rest.split_at(end);
-    *rest = behind;
+    let (word, after) = rest.split_at(end);
+    *rest = after;
     word
 }
 

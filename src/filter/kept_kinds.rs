@@ -9,12 +9,12 @@ pub(crate) const CHOSEN: Kinds = Kinds::OF_EVENT.union(Kinds::SWITCHES).and(Reco
 
 /// Kinds dropped without a report: kept samples are counted anyway, and the round after the next kept sample
 /// has the effect of a dropped one.
-pub(crate) const UNTOLD: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
+pub(crate) const UNREPORTED: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
 
 /// Kinds to read in a batch without kept samples, limited to those it has: if all are rare, the walk jumps
 /// from one to the next.
-pub(crate) fn told(batch: &Batch) -> Kinds {
-    batch.kinds.minus(UNTOLD)
+pub(crate) fn reported(batch: &Batch) -> Kinds {
+    batch.kinds.minus(UNREPORTED)
 }
 
 /// A process's records that readers need to understand its samples.

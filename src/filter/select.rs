@@ -16,7 +16,7 @@ use crate::chosen::ChosenSamples;
 use crate::cut::{FilterPlan, with_part};
 use crate::find_functions;
 use crate::gathered::Gathered;
-use crate::kept_kinds::told;
+use crate::kept_kinds::reported;
 
 /// The samples of a recording that a filter keeps.
 pub struct SelectedSamples {
@@ -175,7 +175,7 @@ impl KeptRecords {
         let plan = &self.plan;
         let mut lookups = plan.chooser.lookups();
         let has_chosen = Place::of_batch(batch).is_some_and(|place| plan.chosen.batches.contains_key(&place));
-        let wanted = if has_chosen { Kinds::ALL } else { told(batch) };
+        let wanted = if has_chosen { Kinds::ALL } else { reported(batch) };
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
             if record.kind() == RecordType::AUXTRACE {

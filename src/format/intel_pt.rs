@@ -106,7 +106,7 @@ mod tests {
             data.extend(PSB);
             data.extend([0x99; 5]);
             let found: Vec<_> = psbs(&data).map(|psb| psb.at).collect();
-            assert_eq!(found, [before, before + 20], "behind {before} bytes");
+            assert_eq!(found, [before, before + 20], "after {before} bytes");
         }
         assert_eq!(psbs(&PSB[1..]).count(), 0);
         assert_eq!(psbs(&PSB.repeat(3)).count(), 3);

@@ -245,9 +245,9 @@ fn with_name(record: &Record<'_>, (at, end): (usize, usize), old: &[u8], new: &[
 
 fn thread_map_comms(record: &Record<'_>) -> Vec<(usize, usize)> {
     let entries = record.bytes().len().saturating_sub(THREAD_MAP_ENTRIES) / THREAD_MAP_ENTRY;
-    let said = usize::try_from(record.u64(HEADER_SIZE).unwrap_or(0)).unwrap_or(usize::MAX);
+    let stated = usize::try_from(record.u64(HEADER_SIZE).unwrap_or(0)).unwrap_or(usize::MAX);
     let start = |entry: usize| THREAD_MAP_ENTRIES + entry * THREAD_MAP_ENTRY;
-    (0..entries.min(said)).map(|entry| (start(entry) + THREAD_MAP_COMM, start(entry + 1))).collect()
+    (0..entries.min(stated)).map(|entry| (start(entry) + THREAD_MAP_COMM, start(entry + 1))).collect()
 }
 
 fn in_fields(

@@ -58,8 +58,8 @@ fn excluded_modes(attr: &Attr, name: &[u8]) -> u64 {
     let levels =
         [(b'u', 4), (b'k', 5), (b'h', 6)].map(|(letter, bit)| (modifiers.contains(&letter), 1 << bit));
     let others: u64 = levels.iter().filter(|(counts, _)| !counts).map(|(_, bit)| bit).sum();
-    let is_said = levels.iter().any(|(counts, _)| *counts);
-    if is_said { attr.excluded_modes() & !LEVELS | others } else { attr.excluded_modes() }
+    let names_level = levels.iter().any(|(counts, _)| *counts);
+    if names_level { attr.excluded_modes() & !LEVELS | others } else { attr.excluded_modes() }
 }
 
 /// `exclude_user`, `exclude_kernel` and `exclude_hv`; `exclude_host` and `exclude_guest`.

@@ -75,8 +75,8 @@ impl Target {
                 _ => return None,
             })
         };
-        let said = u16::try_from(machine).ok().filter(|&machine| machine != 0).map(elf::Machine);
-        let machine = said.or_else(named).unwrap_or(elf::EM_NONE);
+        let recorded = u16::try_from(machine).ok().filter(|&machine| machine != 0).map(elf::Machine);
+        let machine = recorded.or_else(named).unwrap_or(elf::EM_NONE);
         Target { machine: machine.0, endian, is_of_v8 }
     }
 

@@ -939,8 +939,8 @@ mod tests {
             (&long, "too many operators"),
             (&endless, "too long"),
         ] {
-            let said = shown(format).unwrap_err();
-            assert!(said.contains(why) && said.ends_with(fields), "{said}");
+            let error = shown(format).unwrap_err();
+            assert!(error.contains(why) && error.ends_with(fields), "{error}");
         }
         // A division by 0, or an index out of range.
         for format in [r#""%d", 1 / 0"#, r#""%d", REC->args[2]"#, r#""%d", 1 << 64"#] {

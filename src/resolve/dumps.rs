@@ -290,8 +290,8 @@ mod tests {
             (b"/tmp/jit-4.dump", "not a regular file"),
             (b"/tmp/jit-5.dump", "No such file"),
         ] {
-            let said = open(name).unwrap_err();
-            assert!(said.contains(why), "{said}");
+            let error = open(name).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
         let recorded = at("jit-1.dump").into_os_string().into_encoded_bytes();
         assert!(Places::default().open(&recorded, None, 0).is_ok());

@@ -243,7 +243,7 @@ pub struct Named {
     /// The number of samples whose innermost frame has a name, and of all; 0 if not counted.
     pub samples: [u64; 2],
     /// Further messages: DWARF that was not read completely, missing names of kernel functions.
-    pub said: Vec<(Level, String)>,
+    pub messages: Vec<(Level, String)>,
 }
 
 impl Named {
@@ -262,7 +262,7 @@ impl Named {
 
     /// Reports why names of DSOs are missing, where a user can help.
     pub fn say_reasons(&self, report: &mut Report) {
-        self.said.iter().for_each(|(level, what)| report.say(*level, what));
+        self.messages.iter().for_each(|(level, what)| report.say(*level, what));
     }
 }
 
@@ -333,7 +333,7 @@ pub struct NamedPlace<'f> {
     has_named: Cell<bool>,
     /// The reason why the kernel has no symbols.
     why: Option<String>,
-    said: Option<String>,
+    note: Option<String>,
 }
 
 impl<'f> Names<'f> {
@@ -356,7 +356,7 @@ impl<'f> Names<'f> {
         match frame.process {
             _ if frame == Frame::UNTRACED => {
                 let source = Some(NameSource::Ksymbol("[untraced]".into(), [frame.at].into()));
-                NamedPlace { facts, number, dso: None, source, shown, has_named, why: None, said: None }
+                NamedPlace { facts, number, dso: None, source, shown, has_named, why: None, note: None }
             }
             0 => {
                 let source = frame.dso.and_then(|number| {
@@ -368,17 +368,17 @@ impl<'f> Names<'f> {
                 let why =
                     number.filter(|_| source.is_none()).and_then(|number| self.images.why_no_kernel(number));
                 let dso = dso.map(Cow::Borrowed);
-                NamedPlace { facts, number, dso, source, shown, has_named, why, said: None }
+                NamedPlace { facts, number, dso, source, shown, has_named, why, note: None }
             }
             pid => {
                 let map = self.maps.open(pid).ok();
                 let dso = Some(PerfMaps::path(pid).into_bytes().into());
                 let is_other = |place: &PathBuf| PerfMaps::pid_in(place) != Some(pid);
                 let other = map.as_ref().map(|(_, place)| place).filter(|place| is_other(place));
-                let said = other
+                let note = other
                     .map(|place| format!("code in memory of process {pid} is named by {}", place.display()));
                 let source = map.map(|(text, _)| NameSource::Map(listed(&text, pid, self.endian)));
-                NamedPlace { facts, number, dso, source, shown, has_named, why: None, said }
+                NamedPlace { facts, number, dso, source, shown, has_named, why: None, note }
             }
         }
     }
@@ -471,10 +471,10 @@ impl Named {
             let name = String::from_utf8_lossy(place.dso().unwrap_or_default());
             let what =
                 "some inlined calls and source lines are not shown, because reading its DWARF was stopped";
-            self.said.push((Level::Warning, format!("{name}: {what}: {why}")));
+            self.messages.push((Level::Warning, format!("{name}: {what}: {why}")));
         }
-        let notes = place.why_nameless().into_iter().chain(place.said.clone());
-        self.said.extend(notes.map(|note| (Level::Info, note)));
+        let notes = place.why_nameless().into_iter().chain(place.note.clone());
+        self.messages.extend(notes.map(|note| (Level::Info, note)));
         match &place.dso {
             Some(_) if place.has_named.get() => self.with_symbols += 1,
             Some(dso) => self.without.push(String::from_utf8_lossy(dso).into_owned()),

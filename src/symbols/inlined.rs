@@ -250,11 +250,11 @@ mod tests {
     /// Regression: 0.35 MB took 1.2 GB, and quadratic time.
     #[test]
     fn ranges_that_many_calls_share_take_work_in_proportion_to_the_file() {
-        let (said, calls, _) = read(&shared_ranges(100), [0, 1, 16 * 99 + 8].into_iter());
-        assert_eq!((said, calls), (None, vec![1, 2, 2]));
+        let (problem, calls, _) = read(&shared_ranges(100), [0, 1, 16 * 99 + 8].into_iter());
+        assert_eq!((problem, calls), (None, vec![1, 2, 2]));
         let reads = [4000, 16_000].map(|count| {
-            let (said, _, reads) = read(&shared_ranges(count), 0..1);
-            assert_eq!(said, TOO_OFTEN, "{count}");
+            let (problem, _, reads) = read(&shared_ranges(count), 0..1);
+            assert_eq!(problem, TOO_OFTEN, "{count}");
             reads
         });
         assert!(reads[1] < reads[0] * 4, "{reads:?}");
@@ -264,11 +264,11 @@ mod tests {
     #[test]
     fn lines_that_many_units_share_take_work_in_proportion_to_the_file() {
         let addresses = |count: u64| (0..count).map(|at| at * 16);
-        let (said, calls, _) = read(&shared_lines(100), addresses(100));
-        assert_eq!((said, calls), (None, vec![1; 100]));
+        let (problem, calls, _) = read(&shared_lines(100), addresses(100));
+        assert_eq!((problem, calls), (None, vec![1; 100]));
         let reads = [4000, 16_000].map(|count| {
-            let (said, _, reads) = read(&shared_lines(count), addresses(count));
-            assert_eq!(said, TOO_OFTEN, "{count}");
+            let (problem, _, reads) = read(&shared_lines(count), addresses(count));
+            assert_eq!(problem, TOO_OFTEN, "{count}");
             reads
         });
         assert!(reads[1] < reads[0] * 4, "{reads:?}");
@@ -277,17 +277,17 @@ mod tests {
     /// Regression: a million levels crashed the program.
     #[test]
     fn calls_that_are_nested_deeper_than_compilers_do_stop_the_search() {
-        let (said, calls, _) = read(&nested(500), 0..1);
-        assert_eq!((said, calls), (None, vec![501]));
-        let (said, calls, _) = read(&nested(1_000_000), 0..2);
-        assert_eq!((said, calls), (Some("calls are nested too deep"), vec![0, 0]));
+        let (problem, calls, _) = read(&nested(500), 0..1);
+        assert_eq!((problem, calls), (None, vec![501]));
+        let (problem, calls, _) = read(&nested(1_000_000), 0..2);
+        assert_eq!((problem, calls), (Some("calls are nested too deep"), vec![0, 0]));
     }
 
     /// Regression: the time for each entry grew with the length of its abbreviation.
     #[test]
     fn entries_with_endless_attributes_are_not_read() {
         assert_eq!(read(&many_attributes(200), 0..1).0, None);
-        let (said, calls, _) = read(&many_attributes(100_000), 0..1);
-        assert_eq!((said, calls), (Some("its abbreviations have too many attributes"), vec![0]));
+        let (problem, calls, _) = read(&many_attributes(100_000), 0..1);
+        assert_eq!((problem, calls), (Some("its abbreviations have too many attributes"), vec![0]));
     }
 }

@@ -164,8 +164,8 @@ where
     fn table(&self, name: &[u8], entry: usize) -> Option<Plt<'data>> {
         let (endian, section) = (self.endian, self.section(name)?);
         let code = section.data(endian, self.data).ok().filter(|_| section.sh_type(endian) != SHT_NOBITS)?;
-        let said: u64 = section.sh_entsize(endian).into();
-        let entry = match (self.machine, said) {
+        let stated: u64 = section.sh_entsize(endian).into();
+        let entry = match (self.machine, stated) {
             (EM_X86_64 | EM_386, 8) => 8,
             (EM_X86_64 | EM_386, 16) => 16,
             (EM_X86_64 | EM_386, _) if matches!(code, [0xff, 0x25, _, _, _, _, 0x66, 0x90, ..]) => 8,

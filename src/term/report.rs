@@ -123,14 +123,14 @@ fn add_lines(report: &Report, most: Level, text: &mut String) {
 
 /// The text of an error and its causes. An error of the libraries already includes its causes.
 pub(crate) fn message(error: &anyhow::Error) -> String {
-    let mut said = Vec::new();
+    let mut causes = Vec::new();
     for cause in error.chain() {
-        said.push(cause.to_string());
+        causes.push(cause.to_string());
         if cause.is::<perfx_format::Error>() || cause.is::<perfx_pipeline::Error>() {
             break;
         }
     }
-    said.join(": ")
+    causes.join(": ")
 }
 
 /// Prints a message while a command runs. A closed standard error loses it; `eprintln!` would panic.

@@ -164,11 +164,11 @@ impl Complex {
                 EvaluationResult::RequiresMemory { address, size, space: None, .. } => {
                     let word = read(address)?;
                     let size = size.clamp(1, arch.word);
-                    let behind = match self.endian {
+                    let shift = match self.endian {
                         RunTimeEndian::Little => 0,
                         RunTimeEndian::Big => 8 * u32::from(arch.word - size),
                     };
-                    let value = Value::Generic(word >> behind & (u64::MAX >> (64 - 8 * u32::from(size))));
+                    let value = Value::Generic(word >> shift & (u64::MAX >> (64 - 8 * u32::from(size))));
                     result = evaluation.resume_with_memory(value);
                     continue;
                 }

@@ -29,7 +29,7 @@ pub(super) enum Clock {
     None,
     /// Timestamps are not of a known counter: samples have the times of AUX records.
     Records,
-    /// Timestamps are of the virtual counter.
+    /// True if timestamps count the virtual counter.
     Virtual(TimeConv),
 }
 

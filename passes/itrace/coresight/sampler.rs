@@ -166,9 +166,9 @@ impl<'c> Sampler<'c> {
     /// The raw data of a sample, and its number of words: flags, return address, and if selected, room for
     /// what Intel PT counts, the bytes of the instruction, and the call depth.
     #[inline(always)]
-    fn raw(&self, flow: u32, behind: u64, ip: u64) -> ([u32; 13], usize) {
+    fn raw(&self, flow: u32, next: u64, ip: u64) -> ([u32; 13], usize) {
         let (mut words, mut count) = ([0; 13], 3);
-        words[..3].copy_from_slice(&with_word(flow, behind));
+        words[..3].copy_from_slice(&with_word(flow, next));
         let sampled = &self.context.events.sampled;
         if sampled.extras.instructions {
             (words[7], words[8]) = self.instruction_at(ip);
@@ -204,8 +204,8 @@ impl<'c> Sampler<'c> {
         let Taken { from, to, class, change, flow } = taken;
         let sampled = &self.context.events.sampled;
         if sampled.selects(class) && sampled.branches.is_some() {
-            let behind = if let Change::Call(behind) = change { behind } else { 0 };
-            let (words, count) = self.raw(flow, behind, from);
+            let next = if let Change::Call(next) = change { next } else { 0 };
+            let (words, count) = self.raw(flow, next, from);
             let raw = &words[..count];
             let sample = NewSample { ip: from, addr: to, period: 1, raw, ..NewSample::default() };
             self.push(sample, Kind::Branches, made);
@@ -422,7 +422,7 @@ impl parts::Sampler for Sampler<'_> {
                 Entry::Straight(step) => self.straight(blocks, step),
                 Entry::Now(ticks) => {
                     if let Clock::Virtual(conv) = &self.context.events.clock {
-                        self.times.tell(if ticks > 0 { conv.time(ticks) } else { 0 });
+                        self.times.reach(if ticks > 0 { conv.time(ticks) } else { 0 });
                         self.release(made);
                     }
                 }

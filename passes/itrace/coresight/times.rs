@@ -11,7 +11,7 @@ pub(super) struct Times {
     /// The last timestamp, ns; 0 for none since the last gap.
     next: u64,
     /// Instructions not yet included in `now`.
-    behind: u64,
+    elapsed: u64,
 }
 
 /// Instructions per nanosecond, as perf assumes.
@@ -30,29 +30,29 @@ impl Times {
 
     #[inline(always)]
     pub(super) fn execute(&mut self, count: u64) {
-        self.behind = self.behind.wrapping_add(count);
+        self.elapsed = self.elapsed.wrapping_add(count);
         if self.is_known() {
-            self.now = self.next.min(self.now.saturating_add(self.behind / PER_NS));
-            self.behind %= PER_NS;
+            self.now = self.next.min(self.now.saturating_add(self.elapsed / PER_NS));
+            self.elapsed %= PER_NS;
         }
     }
 
     /// Takes in a timestamp, ns.
-    pub(super) fn tell(&mut self, time: u64) {
+    pub(super) fn reach(&mut self, time: u64) {
         if self.is_known() {
             (self.now, self.next) = (self.next, time);
             return;
         }
-        self.now = match time.checked_sub(self.behind / PER_NS) {
+        self.now = match time.checked_sub(self.elapsed / PER_NS) {
             Some(begin) if time > 0 => self.now.max(begin),
             _ => 0,
         };
-        (self.next, self.behind) = (time, 0);
+        (self.next, self.elapsed) = (time, 0);
     }
 
     /// Makes the time unknown up to the next one.
     pub(super) fn forget(&mut self) {
-        (self.next, self.behind) = (0, 0);
+        (self.next, self.elapsed) = (0, 0);
     }
 }
 
@@ -65,18 +65,18 @@ mod tests {
         let mut times = Times::default();
         times.execute(25);
         assert!(!times.is_known());
-        times.tell(1000);
+        times.reach(1000);
         assert_eq!((times.now(), times.is_known()), (998, true));
         times.execute(15);
         assert_eq!(times.now(), 999);
         times.execute(1000);
-        assert_eq!(times.now(), 1000, "not later than the timestamp behind it");
-        times.tell(1100);
+        assert_eq!(times.now(), 1000, "not later than the timestamp elapsed it");
+        times.reach(1100);
         times.execute(105);
         assert_eq!(times.now(), 1011);
         times.forget();
         times.execute(2000);
-        times.tell(1150);
+        times.reach(1150);
         assert_eq!(times.now(), 1011, "it does not go back");
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Cycles {
     /// The last count is used at each sample.
     is_approximate: bool,
     /// The count in the last packet, and that at the last branch that needed a packet.
-    told: u64,
+    in_packet: u64,
     reached: u64,
     /// The count when this trace began.
     before: u64,
@@ -46,12 +46,12 @@ impl Cycles {
     }
 
     /// Takes in the count of a packet.
-    pub(super) fn tell(&mut self, told: u64, is_exact: bool) {
-        (self.told, self.is_exact, self.is_new) = (self.before + told, is_exact, true);
+    pub(super) fn packet(&mut self, count: u64, is_exact: bool) {
+        (self.in_packet, self.is_exact, self.is_new) = (self.before + count, is_exact, true);
     }
 
     pub(super) fn begin(&mut self) {
-        self.before = self.told;
+        self.before = self.in_packet;
     }
 
     /// True if the next branch that needs a packet may have a new count.
@@ -62,10 +62,10 @@ impl Cycles {
     /// Execution is at a branch that needed a packet; `is_seen` if perf uses its count.
     #[inline(always)]
     pub(super) fn reach(&mut self, is_seen: bool) {
-        self.reached = self.told;
+        self.reached = self.in_packet;
         let is_known = take(&mut self.is_new) && is_seen;
         if is_known {
-            self.known = self.told;
+            self.known = self.in_packet;
         }
         self.is_known = is_known || !self.is_exact;
     }
@@ -78,7 +78,7 @@ impl Cycles {
 
     /// The flow is lost.
     pub(super) fn lose(&mut self) {
-        self.known = self.told;
+        self.known = self.in_packet;
     }
 
     /// The counts since the last sample of a kind, if they are known and there were cycles; the current

@@ -90,7 +90,7 @@ impl Events {
         })
     }
 
-    /// True if there are so many samples that building them is most of the work.
+    /// True if building the samples takes longer than decoding the trace.
     pub(super) fn has_many(&self) -> bool {
         let (Period::Instructions(period) | Period::Ticks(period)) = self.period;
         self.sampled.branches.is_some() || self.sampled.counts() && period < FEW

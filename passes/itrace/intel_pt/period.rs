@@ -24,9 +24,9 @@ pub(super) struct PeriodState {
     pub(super) period: Option<Period>,
     /// Instructions since the last sample.
     since: u64,
-    /// The last time in a packet, in ticks, and the instructions since then, each of which takes a tick.
+    /// The time of the last packet, in ticks, and the number of instructions since then: each takes a tick.
     pub(super) now: u64,
-    pub(super) behind: u64,
+    pub(super) elapsed: u64,
     /// The last multiple of the period that was sampled, or from which it is counted.
     last: u64,
     /// False until tracing has begun again.
@@ -45,7 +45,7 @@ impl PeriodState {
             Period::Instructions(period) => Some(period.saturating_sub(self.since).max(1)),
             Period::Ticks(period) => {
                 let mask = !(period - 1);
-                let mut time = self.now.wrapping_add(self.behind);
+                let mut time = self.now.wrapping_add(self.elapsed);
                 if self.is_continuous {
                     if time & mask > self.last {
                         return Some(1);
@@ -66,7 +66,7 @@ impl PeriodState {
     /// one.
     pub(super) fn is_regular(&self) -> bool {
         match self.period {
-            Some(Period::Ticks(period)) => self.now.wrapping_add(self.behind) & !(period - 1) >= self.last,
+            Some(Period::Ticks(period)) => self.now.wrapping_add(self.elapsed) & !(period - 1) >= self.last,
             _ => true,
         }
     }
@@ -74,13 +74,13 @@ impl PeriodState {
     #[inline(always)]
     pub(super) fn count(&mut self, instructions: u64) {
         self.since += instructions;
-        self.behind += instructions;
+        self.elapsed += instructions;
     }
 
     pub(super) fn sampled(&mut self) {
         self.since = 0;
         if let Some(Period::Ticks(period)) = self.period {
-            let time = self.now.wrapping_add(self.behind) & !(period - 1);
+            let time = self.now.wrapping_add(self.elapsed) & !(period - 1);
             self.last = if time > self.last { time } else { self.last.wrapping_add(period) };
         }
     }
@@ -92,7 +92,7 @@ mod tests {
 
     /// The numbers of the first sampled instructions after a packet with a time.
     fn samples(state: &mut PeriodState, now: u64, count: u64) -> Vec<u64> {
-        (state.now, state.behind) = (now, 0);
+        (state.now, state.elapsed) = (now, 0);
         let (mut samples, mut done) = (Vec::new(), 0);
         while let Some(next) = state.next()
             && done + next <= count

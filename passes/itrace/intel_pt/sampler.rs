@@ -51,7 +51,7 @@ pub(super) struct Sampler<'c> {
     /// The ratio of the core's frequency to the bus clock (0 if unknown), and the last one with a sample.
     ratio: u8,
     sampled_ratio: u8,
-    /// Where the ratio has changed, if there is no sample of that yet.
+    /// The address at which the ratio changed, until a sample reports it.
     changed: Option<u64>,
     /// The flag of branches in a transaction, or 0.
     in_transaction: u64,
@@ -171,7 +171,7 @@ impl<'c> Sampler<'c> {
     }
 
     fn at(&mut self, ticks: u64, made: &mut SampleQueue) {
-        (self.flow_tsc, self.insns_since_tsc) = (ticks, self.due.behind);
+        (self.flow_tsc, self.insns_since_tsc) = (ticks, self.due.elapsed);
         if ticks > self.ticks {
             self.set_ticks(ticks, made);
         }
@@ -319,12 +319,12 @@ impl<'c> Sampler<'c> {
     /// Replays the path with this number in the log.
     fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut SampleQueue) {
         let path = blocks.path(all[at]);
-        let behind = self.pending_tsc_after_lead.take();
+        let after_lead = self.pending_tsc_after_lead.take();
         if self.has_samples(path.instructions.into()) {
             self.push_pending(all, blocks);
             let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
-            self.pending_tsc = behind.or(self.pending_tsc);
+            self.pending_tsc = after_lead.or(self.pending_tsc);
             self.steps(others, blocks, made);
             return;
         }
@@ -333,7 +333,7 @@ impl<'c> Sampler<'c> {
         if lead > 0 {
             self.arrive(made);
         }
-        self.pending_tsc = behind.or(self.pending_tsc);
+        self.pending_tsc = after_lead.or(self.pending_tsc);
         if lead < path.len() {
             self.arrive(made);
             if let Some(cycles) = &mut self.cycles {
@@ -383,7 +383,7 @@ impl<'c> Sampler<'c> {
         if self.due.period.is_some() {
             has_sample = self.sample(step, (to, needs_packet), blocks, made);
         } else {
-            self.due.behind += u64::from(step.count);
+            self.due.elapsed += u64::from(step.count);
         }
         self.arrive(made);
         if !has_sample {
@@ -499,9 +499,9 @@ impl<'c> Sampler<'c> {
         self.cycles.as_mut()?.since(kind, instructions)
     }
 
-    fn raw(&mut self, flow: u32, behind: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
+    fn raw(&mut self, flow: u32, next: u64, kind: Kinds, instructions: u64) -> [u32; 7] {
         let counted = self.counted(kind, instructions).unwrap_or_default();
-        raw(flow | self.state_flow(flow, instructions), behind, counted)
+        raw(flow | self.state_flow(flow, instructions), next, counted)
     }
 
     /// Raw data without counts if nothing is counted.
@@ -926,7 +926,7 @@ impl<'c> Sampler<'c> {
         (self.flag, self.ended) = (None, 0);
         self.data.clear();
         match reason {
-            Reason::Overflow => self.due.behind = 0,
+            Reason::Overflow => self.due.elapsed = 0,
             Reason::BadPacket | Reason::CutPacket => self.due.is_continuous = false,
             _ => {}
         }
@@ -973,13 +973,13 @@ impl parts::Sampler for Sampler<'_> {
                 Entry::AfterLead(ticks) => self.pending_tsc_after_lead = Some(ticks),
                 Entry::Time(ticks) => self.pending_tsc = Some(ticks),
                 Entry::Now(now) => {
-                    (self.due.now, self.due.behind) = (now, 0);
+                    (self.due.now, self.due.elapsed) = (now, 0);
                     if now == self.flow_tsc {
                         self.insns_since_tsc = 0;
                     }
                 }
-                Entry::Cycles(told, is_exact) => {
-                    self.cycles.iter_mut().for_each(|cycles| cycles.tell(told, is_exact));
+                Entry::Cycles(count, is_exact) => {
+                    self.cycles.iter_mut().for_each(|cycles| cycles.packet(count, is_exact));
                 }
                 Entry::Space(space) => self.switch(space),
                 Entry::Event(number) => self.event(log.events[number as usize], blocks, made),
@@ -996,11 +996,11 @@ impl parts::Sampler for Sampler<'_> {
 }
 
 /// The raw data of samples of branches, instructions and cycles: flags, return address and counts.
-fn raw(flow: u32, behind: u64, Counted { instructions, cycles }: Counted) -> [u32; 7] {
+fn raw(flow: u32, next: u64, Counted { instructions, cycles }: Counted) -> [u32; 7] {
     // Not by `map`, which is a call for each branch.
     let halves = |word: u64| (word as u32, (word >> 32) as u32);
-    let (behind, instructions, cycles) = (halves(behind), halves(instructions), halves(cycles));
-    [flow, behind.0, behind.1, instructions.0, instructions.1, cycles.0, cycles.1]
+    let (next, instructions, cycles) = (halves(next), halves(instructions), halves(cycles));
+    [flow, next.0, next.1, instructions.0, instructions.1, cycles.0, cycles.1]
 }
 
 /// True if a packet says where a branch goes, or whether it is taken.

@@ -84,14 +84,14 @@ impl ProfileArgs {
         let mut runs: Vec<Run> = Vec::new();
         let mut shown = ShownEvent::default();
         let grouping = Grouping { comm: true, ..Grouping::default() };
-        each_recording(sources, &mut report, |recording, said| {
-            let mut collected = options.collect(recording, &ids, grouping, said)?;
+        each_recording(sources, &mut report, |recording, report| {
+            let mut collected = options.collect(recording, &ids, grouping, report)?;
             let only = collected.shown(&mut shown, false)?;
             let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
             let Collected { recording, facts, stacks, bar, .. } = collected;
             drop(bar);
-            say_read(said, &recording, &stacks);
-            found.say(said);
+            say_read(report, &recording, &stacks);
+            found.say(report);
             let sampled = stacks.sampled(&facts);
             let is_counted = |event: u32| only.is_none_or(|only| only == event);
             let mut run = Run::new(&named, &stacks, &placed, self.total, |row, weight| {
@@ -105,7 +105,7 @@ impl ProfileArgs {
                 "{}: there is nothing to compare, because no samples are selected",
                 recording.name
             );
-            sampled.say(only, false, said);
+            sampled.say(only, false, report);
             runs.push(run);
             Ok(())
         })?;
@@ -152,7 +152,7 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
 pub(super) fn text(found: &ProfileDiff) -> String {
     let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
     let row = |name: String, of: &Change| {
-        let said = match (of.probability, of.beyond_noise) {
+        let verdict = match (of.probability, of.beyond_noise) {
             (_, true) => "changed",
             (Some(_), false) if of.change.abs() >= found.threshold && of.change != 0.0 => "noise",
             (_, false) => "",
@@ -160,7 +160,7 @@ pub(super) fn text(found: &ProfileDiff) -> String {
         let percent = |share: f64| format!("{share:.2}%");
         let shares = [percent(of.share_a), percent(of.share_b)];
         let change = format!("{:+.2}%", of.change);
-        [vec![name, weight(of.a), weight(of.b)], shares.into(), vec![change, said.to_owned()]].concat()
+        [vec![name, weight(of.a), weight(of.b)], shares.into(), vec![change, verdict.to_owned()]].concat()
     };
     let header = ["", "A", "B", "share A", "share B", "change", ""];
     let mut rows = vec![header.map(str::to_owned).to_vec(), row("total".to_owned(), &found.all)];

@@ -46,7 +46,7 @@ impl<'r> InfoFacts<'r> {
             clock: Clock::of(recording),
             times: section(Feature::SAMPLE_TIME)
                 .and_then(|section| SampleTime::read(section, endian))
-                .filter(|said| said.times().is_some() || *said == SampleTime::default()),
+                .filter(|recorded| recorded.times().is_some() || *recorded == SampleTime::default()),
         }
     }
 

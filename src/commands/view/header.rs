@@ -29,12 +29,13 @@ pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String
     lines.push(format!("data offset    : {}", data.offset));
     lines.push(format!("data size      : {}", data.size));
     lines.push(format!("feat offset    : {table}"));
-    let said: Vec<_> = recording.features.keys().flat_map(|&feature| lines_of(feature, recording)).collect();
+    let of_features: Vec<_> =
+        recording.features.keys().flat_map(|&feature| lines_of(feature, recording)).collect();
     let mut later = Vec::new();
     if file.is_none() {
-        later = if only { Vec::new() } else { said };
+        later = if only { Vec::new() } else { of_features };
     } else {
-        lines.extend(said);
+        lines.extend(of_features);
         // The features of perf have numbers from 1 on.
         let known = (1..).map(Feature).map_while(|feature| Some((feature, feature.name()?)));
         let missing = known.filter(|(feature, _)| !recording.features.contains_key(feature));

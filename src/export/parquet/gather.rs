@@ -229,7 +229,7 @@ impl<'f> Visit for Worker<'f> {
         }
         let mut raw = None;
         if sample.has(BEHIND) {
-            raw = self.behind(at, &mut row, index, losses)?;
+            raw = self.after_chain(at, &mut row, index, losses)?;
         }
         let part = &mut self.part;
         let time = sample.layout.recorded_time(sample.record).filter(|&time| time != u64::MAX);
@@ -321,7 +321,7 @@ impl Worker<'_> {
     }
 
     /// Reads the parts after the call chain; returns the raw data.
-    fn behind<'a>(
+    fn after_chain<'a>(
         &mut self,
         at: At<'a>,
         row: &mut SampleRow,

@@ -72,9 +72,9 @@ pub fn change_namespaces(record: &mut [u8], endian: Endian, mut change: impl FnM
     if endian.u32(record, 0) != Some(RecordType::NAMESPACES.0) {
         return;
     }
-    let said = endian.u64(record, 16).unwrap_or(0);
+    let stated = endian.u64(record, 16).unwrap_or(0);
     let fitting = record.len().saturating_sub(ENTRIES) / ENTRY;
-    let count = usize::try_from(said).unwrap_or(usize::MAX).min(fitting);
+    let count = usize::try_from(stated).unwrap_or(usize::MAX).min(fitting);
     for entry in record.get_mut(ENTRIES..).unwrap_or_default().chunks_exact_mut(ENTRY).take(count) {
         if let Some((device, inode)) = endian.u64(entry, 0).zip(endian.u64(entry, 8)) {
             let (device, inode) = change(device, inode);
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn only_the_namespaces_that_are_counted_and_there_change() {
         for endian in [Endian::Little, Endian::Big] {
-            for (said, changed) in [(0, 0), (1, 1), (2, 2), (99, 3), (u64::MAX, 3)] {
-                let words = [5, said, 1, 2, 3, 4, 5, 6].map(|word| endian.bytes_u64(word));
+            for (stated, changed) in [(0, 0), (1, 1), (2, 2), (99, 3), (u64::MAX, 3)] {
+                let words = [5, stated, 1, 2, 3, 4, 5, 6].map(|word| endian.bytes_u64(word));
                 let mut record = build(RecordType::NAMESPACES, 0, &[words.as_flattened()], endian).unwrap();
                 change_namespaces(&mut record, endian, |device, inode| (device + 100, inode + 1000));
                 let word = |at: usize| endian.u64(&record, 24 + at * 8).unwrap();
