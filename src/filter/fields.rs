@@ -75,7 +75,9 @@ impl Condition {
             Condition::All(parts) => EventCondition::All(each(parts)?),
             Condition::Any(parts) => EventCondition::Any(each(parts)?),
             Condition::Test(test) => match fields.iter().find(|field| field.name == test.field) {
-                Some(field) => EventCondition::Test(NamedField { name: "", ..*field }, test.of(field)?),
+                Some(field) => {
+                    EventCondition::Test(NamedField { name: "", type_name: "", ..*field }, test.of(field)?)
+                }
                 None => EventCondition::Never,
             },
         })

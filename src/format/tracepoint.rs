@@ -47,6 +47,8 @@ pub enum TraceFieldKind {
 pub struct NamedField<'a> {
     /// Its name.
     pub name: &'a str,
+    /// Its type in C, or that of its numbers.
+    pub type_name: &'a str,
     /// Its position.
     pub field: TraceField,
     /// Its contents.
@@ -134,6 +136,7 @@ impl<'a> NamedField<'a> {
         // `__data_loc char[] name` has its brackets in the type.
         let named = if located { declared } else { before.map_or(declared, |(before, _)| before) };
         let name = named.rsplit([' ', '*']).next()?;
+        let type_name = named[..named.len() - name.len()].trim_end();
         // Raw data is not larger than a record.
         let mut number = |title| parts.next()?.strip_prefix(title)?.parse::<u16>().ok();
         let (offset, size) = (usize::from(number("offset:")?), usize::from(number("size:")?));
@@ -151,21 +154,30 @@ impl<'a> NamedField<'a> {
             () if before.is_some() || matches!(size, 1 | 2 | 4 | 8) => TraceFieldKind::Numbers,
             () => TraceFieldKind::Bytes,
         };
-        Some(NamedField { name, field: TraceField { offset, size }, kind, is_text, signed, number_size })
+        let field = TraceField { offset, size };
+        Some(NamedField { name, type_name, field, kind, is_text, signed, number_size })
     }
 
     /// The value in a sample's raw data; bytes for several numbers. `None` if the raw data ends before.
     pub fn value<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<TraceValue<'r>> {
-        let place = match self.kind {
+        match self.kind {
             TraceFieldKind::Numbers if self.number_size == self.field.size => {
                 return self.number(0, raw, endian);
             }
             TraceFieldKind::Pointer => return self.field.number(raw, endian).map(TraceValue::Pointer),
-            TraceFieldKind::Numbers | TraceFieldKind::Bytes => self.field,
-            TraceFieldKind::Located { relative } => self.field.located(relative, raw, endian)?,
-        };
+            TraceFieldKind::Numbers | TraceFieldKind::Bytes | TraceFieldKind::Located { .. } => {}
+        }
+        let place = self.place(raw, endian)?;
         let bytes = raw.get(place.offset..place.offset.checked_add(place.size)?)?;
         Some(if self.is_text { TraceValue::Text(bytes) } else { TraceValue::Bytes(bytes) })
+    }
+
+    /// The position of its data, which need not be inside the raw data. `None` if that ends before the field.
+    pub fn place(&self, raw: &[u8], endian: Endian) -> Option<TraceField> {
+        match self.kind {
+            TraceFieldKind::Located { relative } => self.field.located(relative, raw, endian),
+            _ => Some(self.field),
+        }
     }
 
     /// One of its numbers.

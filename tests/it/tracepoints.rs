@@ -3,8 +3,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::fs;
+
+use perfx_format::Feature;
+use perfx_format::RecordType as T;
+use perfx_format::features::TracingData;
+use perfx_format::record::cpumode::KERNEL;
+
 use crate::args;
-use crate::support::{Fixture, Stdin, each_fixture, perfs, perfx, recorded};
+use crate::maker::{Maker, tracepoint, tracing_data};
+use crate::support::{Fixture, Stdin, each_fixture, perfs, perfx, recorded, temp};
 
 /// Recordings of tracepoints.
 fn fixtures() -> Vec<Fixture> {
@@ -38,6 +46,60 @@ fn the_fields_of_tracepoints_are_those_of_perf_script() {
         });
         assert!(checked.into_inner() > 100, "{}", perf.name);
     }
+}
+
+/// A recording with a function of the kernel, the texts of its addresses, and names that have no value.
+#[test]
+fn addresses_in_fields_have_the_names_and_texts_of_the_recorded_kernel() {
+    let folder = temp();
+    let path = |name: &str| folder.path().join(name);
+    let start = 0xffff_ffff_8100_0000_u64;
+    fs::write(path("kallsyms"), format!("{start:x} T _text\n{:x} T work\n", start + 0x100)).unwrap();
+    let fields = "\tfield:void *function;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:const char *what;\toffset:16;\tsize:8;\tsigned:0;\n\n";
+    let format =
+        |id: u64, print: &str| format!("name: made{id}\nID: {id}\nformat:\n{fields}print fmt: {print}\n");
+    let formats = [
+        format(7, r#""%ps %pS: %s", REC->function, REC->function, REC->what"#),
+        format(8, r#""%s", unknown(REC->what)"#),
+        format(9, r#""%p", base + REC->function"#),
+    ];
+    let section = tracing_data("made", &formats.each_ref().map(|format| &**format));
+    let mut section = TracingData::read(&section).unwrap();
+    section.printk = b"0xffffffff82000000 : \"Start: now\"\n";
+    let events = [(7, 1), (8, 2), (9, 3)].map(|(config, id)| tracepoint(config, id));
+    let mut maker = Maker::new(&path("in.data"), &events);
+    let (ids, range) =
+        ([u32::MAX, 0].map(u32::to_le_bytes), [start, 0x100_0000, start].map(u64::to_le_bytes));
+    let name = b"[kernel.kallsyms]_text\0\0";
+    maker.put(T::MMAP, KERNEL, 0, &[ids.as_flattened(), range.as_flattened(), name]);
+    let raw = |function: u64, what: u64| [0, function, what].map(u64::to_le_bytes).concat();
+    for (id, function, what) in
+        [(1, start + 0x104, 0xffff_ffff_8200_0000), (1, 0x10, 0x20), (2, 1, 2), (3, 5, 0)]
+    {
+        maker.trace(id, 1, &raw(function, what));
+    }
+    maker.writer.set_feature(Feature::TRACING_DATA, section.write().unwrap()).unwrap();
+    maker.writer.finish().unwrap();
+    let shown = |option: &str| {
+        let (symbols, input) = (path("kallsyms"), path("in.data"));
+        perfx(args!["view", "--foreign", "--kallsyms", symbols, input, "-F", "trace", option]).done().unwrap()
+    };
+    let ran = shown("-v");
+    let lines: Vec<String> = ran.text().lines().map(|line| line.trim().to_owned()).collect();
+    assert_eq!(
+        lines,
+        ["work work+0x4: Start: now", "0x10 0x10: 20", "[FAILED TO PARSE] function=0x1 what=0x2", "0x5"]
+    );
+    for said in [
+        "the fields of 1 tracepoint are shown one by one",
+        "made:made8: `unknown` is a function of the kernel",
+        "the texts of 1 tracepoint need variables or constants of the kernel that are not recorded",
+        "made:made9: base",
+    ] {
+        assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+    }
+    assert!(shown("--json").text().contains(r#""trace":"work work+0x4: Start: now""#));
 }
 
 fn selected(name: &str, condition: &str) -> Vec<String> {

@@ -67,7 +67,7 @@ pub struct SampleLine<'s> {
     event: Option<Text<&'s [u8]>>,
     /// The own fields of a tracepoint, as its kernel prints them
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<String>,
+    pub(super) trace: Option<String>,
     /// The same by name: numbers in decimal (several as a list), addresses in hexadecimal, text, or the hex digits of
     /// other bytes
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -274,7 +274,6 @@ impl<'s> SampleLine<'s> {
             time_ns: parts.time.map(Decimal).filter(|_| has(Field::Time)),
             period: Some(Decimal(period)).filter(|_| has(Field::Period)),
             event: Some(text(&form.event)).filter(|_| has(Field::Event)),
-            trace: trace.map(|(printer, raw)| printer.text(raw)),
             fields: trace.map(|(printer, raw)| OwnFields { printer, raw }),
             addr: parts.addr.map(Hex).filter(|_| has(Field::Addr)),
             data_src: parts.data_src.map(data_src::text).filter(|_| has(Field::DataSrc)),

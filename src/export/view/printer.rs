@@ -167,19 +167,32 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(self.samples)
     }
 
-    /// Reports the printed tracepoints whose print format is not used.
+    /// Reports the printed tracepoints whose print format is not used, or not completely.
     fn say_by_field(&self, report: &mut Report) {
         let forms = self.writer.forms.iter().zip(&self.printed);
-        let printed =
-            forms.filter(|(form, printed)| form.has(Field::Trace) && **printed).map(|(form, _)| form);
-        let all: Vec<(&str, &str)> = printed
-            .filter_map(|form| Some((form.name.trim(), form.trace.as_ref()?.why_by_field()?)))
-            .collect();
-        if !all.is_empty() {
-            let events = counted(all.len() as u64, "tracepoint", "tracepoints");
-            let what = "are shown one by one, because the kernel's format for printing needs more than the recording";
-            report.say(Level::Info, format!("the fields of {events} {what}{LISTED}"));
-            all.iter().for_each(|(name, why)| report.say(Level::Detail, format!("{name} {why}")));
+        let printed = forms.filter(|(form, printed)| form.has(Field::Trace) && **printed);
+        let traces: Vec<_> = printed.filter_map(|(form, _)| Some((form.name.trim(), form.trace?))).collect();
+        let by_field =
+            traces.iter().filter_map(|(name, trace)| Some((*name, trace.why_by_field()?.to_owned())));
+        let unknown = traces.iter().filter(|(_, trace)| !trace.unknown_names().is_empty());
+        let unknown = unknown.map(|(name, trace)| (*name, trace.unknown_names().join(", ")));
+        for (all, before, what) in [
+            (
+                by_field.collect::<Vec<_>>(),
+                "the fields of ",
+                "are shown one by one, because the kernel's format for printing needs more than the recording",
+            ),
+            (
+                unknown.collect(),
+                "the texts of ",
+                "need variables or constants of the kernel that are not recorded: variables count as 0, as in perf",
+            ),
+        ] {
+            if !all.is_empty() {
+                let events = counted(all.len() as u64, "tracepoint", "tracepoints");
+                report.say(Level::Info, format!("{before}{events} {what}{LISTED}"));
+                all.iter().for_each(|(name, why)| report.say(Level::Detail, format!("{name} {why}")));
+            }
         }
     }
 }

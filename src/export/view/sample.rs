@@ -21,7 +21,7 @@ use super::data_src;
 use super::fields::{Field, Times, ViewOptions, latencies, weight};
 use super::form::{Form, FrameForm};
 use super::json::{self, Counted, SampleLine};
-use super::names::{Found, Lines, SharedNames};
+use super::names::{Called, Found, Lines, SharedNames};
 use super::other;
 use super::synth;
 use super::text::{
@@ -388,9 +388,7 @@ impl<'v> SampleWriter<'v> {
         }
         let at = *at;
         push_flags(out, flags);
-        if let Some((trace, raw)) = form.trace.as_ref().zip(parts.raw).filter(|_| form.has(Field::Trace)) {
-            out.extend_from_slice(trace.text(raw).as_bytes());
-        }
+        out.extend_from_slice(self.trace(shown, at)?.unwrap_or_default().as_bytes());
         if let Some((config, raw)) = form.synthesized.zip(parts.raw).filter(|_| form.has(Field::Synth)) {
             let text = synth::text(config, raw, record.endian()).unwrap_or_default();
             out.extend_from_slice(text.as_bytes());
@@ -484,6 +482,22 @@ impl<'v> SampleWriter<'v> {
         push_ipc(out, form, shown);
         out.push(b'\n');
         Ok(())
+    }
+
+    /// The text of a tracepoint's raw data, if shown.
+    fn trace(&self, Shown { parts, event, .. }: Shown<'_>, at: At<'_>) -> Result<Option<String>> {
+        let form = &self.forms[event];
+        let Some((trace, raw)) = form.trace.zip(parts.raw).filter(|_| form.has(Field::Trace)) else {
+            return Ok(None);
+        };
+        let mut failed = None;
+        let text = trace.text(raw, &mut |address| {
+            let found = self.names.of(self.frame_in(at, (KERNEL, address)), Lines::None, address);
+            let Found { calls, past } = found.map_err(|error| failed = Some(error)).ok()?;
+            let Called { name, offset, .. } = calls.last()?;
+            Some((name.as_ref()?.to_string(), offset + past))
+        });
+        failed.map_or(Ok(Some(text)), Err)
     }
 
     /// Appends the DSO of a branch's end, if DSOs are shown.
@@ -635,11 +649,13 @@ impl<'v> SampleWriter<'v> {
         let ends = ends.map(found).collect::<Result<Vec<_>>>()?;
         let cgroup = parts.cgroup.and_then(|id| self.facts.cgroups.get(&id));
         let guest = self.guest(record, layout, form);
+        let trace = self.trace(shown, at)?;
         let comm = form
             .has(Field::Comm)
             .then(|| &self.comm(at, parts.pid_tid.map_or(u32::MAX, |(_, tid)| tid)).name[..]);
         let mut line = SampleLine::new(form, parts, period);
         line.comm = comm.map(json::text);
+        line.trace = trace;
         (line.machine_pid, line.vcpu) = guest;
         line.misc = form.has(Field::Misc).then(|| mode_letters(record.cpumode()));
         line.tod = form.time_of_day(parts).map(rfc3339);
@@ -712,20 +728,19 @@ impl<'v> SampleWriter<'v> {
     }
 
     fn data_frame(&self, at: At<'_>, address: u64) -> Frame {
-        let own = frame_at(
-            self.facts,
-            (at.sample.record, at.sample.layouts),
-            at.pid,
-            at.key,
-            (at.sample.record.cpumode(), address),
-        );
+        let own = self.frame_in(at, (at.sample.record.cpumode(), address));
         of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
     }
 
     /// The place of an address on the other side, kernel or process, than the sample's.
     fn on_other_side(&self, at: At<'_>, address: u64) -> Frame {
         let mode = if is_kernel(at.sample.record.cpumode()) { USER } else { KERNEL };
-        frame_at(self.facts, (at.sample.record, at.sample.layouts), at.pid, at.key, (mode, address))
+        self.frame_in(at, (mode, address))
+    }
+
+    /// The place of an address in a cpumode.
+    fn frame_in(&self, at: At<'_>, entry: (u16, u64)) -> Frame {
+        frame_at(self.facts, (at.sample.record, at.sample.layouts), at.pid, at.key, entry)
     }
 
     /// The source lines shown for frames in chains.

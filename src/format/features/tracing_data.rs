@@ -12,6 +12,8 @@ const HEADERS: [&[u8]; 2] = [b"header_page\0", b"header_event\0"];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracingData<'a> {
     endian: Endian,
+    /// The size of `long` on the recorded machine, bytes.
+    pub long_size: u8,
     /// Up to the end of `header_event`.
     pub head: &'a [u8],
     /// Formats of ftrace.
@@ -33,7 +35,7 @@ impl<'a> TracingData<'a> {
         let version = 10 + nul(section.get(10..)?)? + 1;
         let endian = if *section.get(version)? != 0 { Endian::Big } else { Endian::Little };
         let mut cursor = Cursor::new(section, endian);
-        cursor.bytes(version + 6)?;
+        let long_size = *cursor.bytes(version + 6)?.get(version + 1)?;
         for title in HEADERS {
             cursor.bytes(title.len()).filter(|found| *found == title)?;
             let size = usize::try_from(cursor.u64()?).ok()?;
@@ -61,7 +63,7 @@ impl<'a> TracingData<'a> {
             systems.push((name, formats(&mut cursor)?));
         }
         let (kallsyms, printk) = (short(&mut cursor)?, short(&mut cursor)?);
-        Some(TracingData { endian, head, ftrace, systems, kallsyms, printk, tail: cursor.rest() })
+        Some(TracingData { endian, long_size, head, ftrace, systems, kallsyms, printk, tail: cursor.rest() })
     }
 
     /// The section without data about the machine other than formats: addresses and names of kernel
