@@ -20,6 +20,7 @@
 use std::borrow::Cow;
 
 use crate::protobuf::{Field, Message};
+use crate::unzstd::{self, Decoder};
 use crate::{Endian, Error, Result};
 
 const MAGIC: &[u8] = b"simpleperf:EtmBranchList";
@@ -107,16 +108,13 @@ pub fn messages(bytes: &[u8]) -> Result<Vec<Cow<'_, [u8]>>> {
 }
 
 fn expand(message: &[u8], at: usize) -> Result<Vec<u8>> {
-    use std::io::Read as _;
-    let fail = |error| Error::io(format!("the message at offset {at:#x} can't be decompressed"), error);
     let mut expanded = Vec::new();
-    let reader = zstd::Decoder::with_buffer(message).map_err(fail)?;
-    reader.take(MOST_EXPANDED as u64 + 1).read_to_end(&mut expanded).map_err(fail)?;
-    if expanded.len() > MOST_EXPANDED {
-        let what = format!("the message at offset {at:#x} expands to more than {MOST_EXPANDED} bytes");
-        return Err(Error::new(what));
-    }
-    Ok(expanded)
+    let why = match unzstd::append(&mut Decoder::new(), message, &mut expanded, MOST_EXPANDED) {
+        Ok(0) => return Ok(expanded),
+        Ok(_) => "is cut off".to_owned(),
+        Err(why) => why,
+    };
+    Err(Error::new(format!("the message at offset {at:#x} can't be decompressed: {why}")).damaged())
 }
 
 /// The binaries of a message, and true if there are branch stacks (LBR), too. `None` if it is damaged.
@@ -180,6 +178,7 @@ fn lists<'a>(message: &'a [u8], all: &mut Vec<BranchList<'a>>) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unzstd::tests::stored_frame;
 
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn both_forms_are_read() {
-        let packed = zstd::encode_all(&list()[..], 3).unwrap();
+        let packed = stored_frame(&list());
         for file in [list(), framed(0, &list()), framed(1, &packed)] {
             assert!(is_branch_list(&file[..HEAD]));
             let messages = messages(&file).unwrap();
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn damage_is_refused_or_read_without_a_panic() {
-        for file in [list(), framed(0, &list()), framed(1, &zstd::encode_all(&list()[..], 3).unwrap())] {
+        for file in [list(), framed(0, &list()), framed(1, &stored_frame(&list()))] {
             for at in 0..file.len() {
                 for changed in [&file[..at], &[&file[..at], &[0xff], &file[at + 1..]].concat()] {
                     for message in messages(changed).unwrap_or_default() {

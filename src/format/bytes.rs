@@ -5,12 +5,21 @@ use std::fs::File;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use memmap2::{Advice, Mmap};
-
 use crate::{Error, Result};
+use map::Map;
+
+#[cfg(feature = "mmap")]
+mod map;
+/// Without the feature, a file is read into memory.
+#[cfg(not(feature = "mmap"))]
+#[path = "bytes/copy.rs"]
+mod map;
+
+#[cfg(feature = "mmap")]
+pub use map::reset_bus_signal;
 
 enum Owner {
-    Map(Mmap),
+    Map(Map),
     Heap(Vec<u8>),
 }
 
@@ -22,12 +31,11 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Maps a whole file read-only. An empty file gives empty bytes.
+    /// Maps a whole file read-only; without the feature `mmap`, reads it. An empty file gives empty bytes.
     ///
     /// # Errors
     ///
     /// The file can't be mapped or read, or is too large for the address space of this program.
-    #[allow(unsafe_code, reason = "the memory map")]
     pub fn map(file: &File) -> Result<Bytes> {
         let io = |e| Error::io("the file can't be mapped", e);
         let len = file.metadata().map_err(io)?.len();
@@ -35,21 +43,14 @@ impl Bytes {
             return Ok(Bytes::from(Vec::new()));
         }
         check_mappable(len, isize::MAX as u64)?;
-        // SAFETY: the map is private and read-only, and no reference into it outlives it. mmap(2) cannot stop
-        // another process from truncating or rewriting the file. If that happens, either the bytes change,
-        // which is sound because all parsing is checked against the slice and records are plain integers and
-        // bytes; or the process gets SIGBUS, which `reset_bus_signal` lets the program report. read(2) was
-        // rejected: it costs one more copy of everything, and private memory for it.
-        let map = unsafe { Mmap::map(file) }.map_err(io)?;
-        #[expect(clippy::let_underscore_must_use, reason = "only a hint")]
-        let _ = map.advise(Advice::Sequential);
+        let map = Map::of(file).map_err(io)?;
         let range = 0..map.len();
         Ok(Bytes { owner: Arc::new(Owner::Map(map)), range })
     }
 
     /// True for bytes of a mapped file, which cost no memory that the kernel cannot reclaim.
     pub fn is_mapped(&self) -> bool {
-        matches!(&*self.owner, Owner::Map(_))
+        matches!(&*self.owner, Owner::Map(_) if cfg!(feature = "mmap"))
     }
 
     /// The length of the whole mapped file, in bytes.
@@ -90,16 +91,6 @@ fn check_mappable(len: u64, most: u64) -> Result<()> {
     }
     let what = format!("the file has {len} bytes, and a program of this word size can map {most} at most");
     Err(Error::new(what).hint("use a perfx that was built for 64 bits"))
-}
-
-/// Resets SIGBUS to its default action, so that only the next registered handler runs. SIGBUS arrives when
-/// another process truncates a mapped file. std's handler checks for a stack overflow and then removes itself
-/// and any chained handler, so the process would die without a message. On Linux a stack overflow raises
-/// SIGSEGV, which std still handles.
-#[allow(unsafe_code, reason = "goes with the memory map")]
-pub fn reset_bus_signal() {
-    // SAFETY: signal(2) takes two integers, and SIG_DFL runs no code of this process.
-    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
 impl Default for Bytes {
@@ -155,7 +146,7 @@ mod tests {
         }
     }
 
-    #[cfg(target_pointer_width = "32")]
+    #[cfg(all(target_pointer_width = "32", feature = "fs"))]
     #[test]
     fn a_sparse_file_of_more_than_32_bits_is_refused() {
         let file = tempfile::tempfile().unwrap();

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 
 use crate::journal::Journal;
 use crate::section::{SLOT_SIZE, Section, feature_bitmap, feature_bits};
@@ -226,10 +225,16 @@ impl FileHeader {
 /// The file cannot be read, or has no header.
 pub fn data_end(file: &File) -> io::Result<Option<u64>> {
     let mut header = [0; FILE_HEADER_SIZE_OLD];
-    file.read_exact_at(&mut header, 0)?;
+    read_at(file, &mut header, 0)?;
     let magic = Magic::read(&header).map_err(io::Error::other)?;
     let data = Section::read(&header, 40, magic.endian);
     Ok((data.size > 0).then(|| data.offset.saturating_add(data.size)))
+}
+
+/// Fills `bytes` from an offset of a file, whose position it moves.
+pub(crate) fn read_at(mut file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    file.read_exact(bytes)
 }
 
 impl FileHeader {

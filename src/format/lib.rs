@@ -36,6 +36,7 @@ pub mod siblings;
 pub mod spe;
 mod time;
 pub mod tracepoint;
+mod unzstd;
 mod value;
 pub mod write;
 
@@ -50,7 +51,9 @@ pub use attr::{
     with_history_parts, with_user_callchains, without_parts,
 };
 pub use by_tracepoint::ByTracepoint;
-pub use bytes::{Bytes, reset_bus_signal};
+pub use bytes::Bytes;
+#[cfg(feature = "mmap")]
+pub use bytes::reset_bus_signal;
 pub use endian::{Cursor, Endian, until_nul};
 pub use error::{Error, ErrorKind, Result};
 pub use fault_code::FaultCode;

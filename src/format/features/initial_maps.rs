@@ -5,14 +5,11 @@
 //! but not in the same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp,
 //! ReadInitMapFeature).
 
-use std::borrow::Cow;
-use std::io::{self, Write};
-
-use zstd::stream::write::Decoder;
-
 use crate::header::Features;
 use crate::record::compressed::compressed_part;
+use crate::unzstd::{self, Decoder};
 use crate::{Endian, Feature, Origin, Record};
+use std::borrow::Cow;
 
 /// Maximum expanded size of compressed records, bytes.
 const MOST_EXPANDED: usize = 64 << 20;
@@ -36,9 +33,9 @@ pub fn initial_maps(features: &Features, endian: Endian) -> InitialMaps<'_> {
     let mut is_damaged = size < bytes.len();
     let mut bytes = Cow::Borrowed(bytes);
     if is_compressed {
-        let mut expanded = Expanded(Vec::new());
-        is_damaged |= expanded.fill(&bytes, endian).is_err();
-        bytes = expanded.0.into();
+        let mut expanded = Vec::new();
+        is_damaged |= expand(&bytes, endian, &mut expanded).is_err();
+        bytes = expanded.into();
     }
     InitialMaps { bytes, endian, is_damaged }
 }
@@ -64,36 +61,17 @@ fn records(mut rest: &[u8], endian: Endian) -> impl Iterator<Item = Record<'_>> 
     })
 }
 
-/// The records including those inside compressed ones, up to a limit.
-struct Expanded(Vec<u8>);
-
-impl Expanded {
-    fn fill(&mut self, bytes: &[u8], endian: Endian) -> io::Result<()> {
-        let mut decoder = Decoder::new(self)?;
-        for record in records(bytes, endian) {
-            if record.kind().is_compressed() {
-                decoder.write_all(compressed_part(&record).0)?;
-                decoder.flush()?;
-            } else {
-                decoder.get_mut().write_all(record.bytes())?;
-            }
+/// Appends the records including those inside compressed ones, up to a limit.
+fn expand(bytes: &[u8], endian: Endian, expanded: &mut Vec<u8>) -> Result<(), String> {
+    let mut decoder = Decoder::new();
+    for record in records(bytes, endian) {
+        if record.kind().is_compressed() {
+            unzstd::append(&mut decoder, compressed_part(&record).0, expanded, MOST_EXPANDED)?;
+        } else {
+            expanded.extend_from_slice(record.bytes());
         }
-        Ok(())
     }
-}
-
-impl Write for Expanded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MOST_EXPANDED {
-            return Err(io::Error::other(format!("expands to more than {MOST_EXPANDED} bytes")));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -101,6 +79,7 @@ mod tests {
     use super::*;
     use crate::RecordType;
     use crate::record::compressed::compressed_record;
+    use crate::unzstd::tests::{repeated_frame, stored_frame};
 
     #[test]
     fn compressed_records_are_expanded_across_records_and_frames() {
@@ -110,8 +89,7 @@ mod tests {
             [&3_u32.to_le_bytes()[..], &[0, 0, 24, 0], &body].concat()
         };
         let piece = |bytes: &[u8]| compressed_record(RecordType::COMPRESSED, bytes, endian).unwrap();
-        let frame = |bytes: &[u8]| zstd::encode_all(bytes, 3).unwrap();
-        let (first, second) = (frame(&[comm(b'b'), comm(b'c')].concat()), frame(&comm(b'd')));
+        let (first, second) = (stored_frame(&[comm(b'b'), comm(b'c')].concat()), stored_frame(&comm(b'd')));
         let (front, back) = first.split_at(first.len() / 2);
         let pieces = [comm(b'a'), piece(front), piece(back), piece(&second), comm(b'e')];
         let named = |section: Vec<u8>| {
@@ -126,7 +104,7 @@ mod tests {
         let damaged = [comm(b'a'), piece(&[7; 40]), comm(b'e')].concat();
         assert_eq!(named(damaged), ("a".to_owned(), true));
         // Records that expand beyond the limit.
-        let bomb = [comm(b'a'), piece(&frame(&vec![0; MOST_EXPANDED + 1]))].concat();
+        let bomb = [comm(b'a'), piece(&repeated_frame(0, MOST_EXPANDED + 1))].concat();
         assert!(named(bomb).1);
     }
 }

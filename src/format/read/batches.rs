@@ -234,7 +234,7 @@ impl Batches {
             records: extent.records,
             sparse_index: extent.sparse_index.clone(),
             samples: extent.samples.clone(),
-            stored: Some((file.clone(), at)),
+            stored: file.clone().map(|file| (file, at)),
             fragment: extent.fragment,
             sound: extent.sound,
             layouts: self.layouts.clone(),

@@ -97,7 +97,7 @@ impl Cutter {
         } else {
             frame(&rest, self.endian, enough)
         };
-        let mut batch = Batch { sound, stored: Some((file.clone(), at)), ..self.empty_batch(at) };
+        let mut batch = Batch { sound, stored: file.clone().map(|file| (file, at)), ..self.empty_batch(at) };
         let ends_early = framed.bad.is_some() || framed.end < enough && framed.end < rest.len();
         let gap = if self.lenient && ends_early && framed.stray.is_none() {
             gap(&rest, &framed, self.endian, &self.layouts, &mut probes)
@@ -219,7 +219,7 @@ impl Cutter {
         let bytes = Bytes::map(&file)?;
         let bytes = bytes.slice(offset as usize..bytes.len());
         self.probes = PROBES_PER_BYTE * bytes.len() as u64;
-        self.stream.source = Source::Mapped { bytes, file: Arc::new(file), offset };
+        self.stream.source = Source::Mapped { bytes, file: Some(Arc::new(file)), offset };
         self.at = 0;
         self.next_mapped()
     }
@@ -279,7 +279,8 @@ impl Cutter {
         match &mut self.stream.source {
             Source::Mapped { bytes, offset, .. } => {
                 // `at` is after the fragment, too; the batch's own start is reliable.
-                let start = (batch.stored.as_ref().map_or(*offset, |(_, at)| *at) - *offset) as usize + end;
+                let start =
+                    (batch.origins.at(0).stored_at().map_or(*offset, |(_, at)| at) - *offset) as usize + end;
                 *bytes = bytes.slice(start..bytes.len());
                 *offset += start as u64;
                 self.at = 0;

@@ -28,7 +28,7 @@ impl Recording {
         }
         let file = File::open(&data).map_err(no_data)?;
         let bytes = Bytes::map(&file).map_err(|e| e.file(&data_name))?;
-        let file = Arc::new(file);
+        let file = Some(Arc::new(file));
         let mut recording =
             Recording::from_file_header(&bytes, file, data_name.clone()).map_err(|e| e.file(&data_name))?;
         let cut_short = recording.faults.iter().any(|fault| fault.severity >= Severity::Loss);
@@ -96,7 +96,7 @@ impl Recording {
             let name: Arc<str> = path.to_string_lossy().into();
             let file = File::open(&path).map_err(|e| Error::io("can't be opened", e).file(&name))?;
             let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
-            let source = Source::Mapped { bytes, file: Arc::new(file), offset: 0 };
+            let source = Source::Mapped { bytes, file: Some(Arc::new(file)), offset: 0 };
             recording.streams.push(Stream { name, index: index as u32 + 1, source });
         }
         recording.form = Form::Directory { version };

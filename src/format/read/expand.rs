@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
-
 use super::batch::{BATCH_SIZE, Batch, Opened};
 use super::fragment::{Fragment, Lost};
 use super::resync::trusted;
 use crate::record::compressed::{begins_frame, compressed_part};
+use crate::unzstd::header::{BLOCK_HEADER_SIZE, content_size};
+use crate::unzstd::{Decoder, Progress, ROOM};
 use crate::{
     BadFrame, Bytes, Endian, Error, FaultCode, Frame, Kinds, Origin, Origins, Record, RecordType, Result,
 };
@@ -70,7 +70,7 @@ impl Chain {
 
 /// One zstd stream through all COMPRESSED records of a file; a record may cross from one to the next.
 struct Stream {
-    context: DCtx<'static>,
+    decoder: Decoder,
     /// The number of bytes that zstd expects next; 0 between two frames.
     hint: usize,
     /// True if the current frame states its content size, and so was finished by its writer.
@@ -89,7 +89,7 @@ struct Stream {
 impl Stream {
     fn new() -> Stream {
         Stream {
-            context: DCtx::create(),
+            decoder: Decoder::new(),
             hint: 0,
             ends: false,
             at: Origin::Synthetic,
@@ -387,11 +387,11 @@ impl BatchOutput {
             Some(piece) => piece,
             None => self.begin(record, stream, expansion_max),
         };
-        let context = &mut stream.context;
+        let decoder = &mut stream.decoder;
         // zstd reports an error if it is given empty input repeatedly.
         if !part.is_empty() {
             let done;
-            (stream.hint, done) = self.feed(&mut piece, context, part, ready, true)?;
+            (stream.hint, done) = self.feed(&mut piece, decoder, part, ready, true)?;
             if !done {
                 self.piece = Some(piece);
                 return Ok(false);
@@ -399,7 +399,7 @@ impl BatchOutput {
             let zeros = Zeros { padding, hint: stream.hint, expanded: piece.expanded };
             (stream.hint, _) = zeros.feed(|zero| {
                 piece.fed = 0;
-                let (hint, _) = self.feed(&mut piece, context, zero, ready, false)?;
+                let (hint, _) = self.feed(&mut piece, decoder, zero, ready, false)?;
                 Ok((hint, piece.expanded))
             })?;
         }
@@ -420,7 +420,7 @@ impl BatchOutput {
             self.bytes.append(&mut stream.tail);
         }
         if stream.hint == 0 {
-            stream.ends = get_frame_content_size(part).is_ok_and(|size| size.is_some());
+            stream.ends = content_size(part).is_some();
         }
         let continued = stream.at == Origin::Synthetic && !begins_frame(record);
         Piece {
@@ -440,22 +440,19 @@ impl BatchOutput {
     fn feed(
         &mut self,
         piece: &mut Piece,
-        context: &mut DCtx<'static>,
+        decoder: &mut Decoder,
         input: &[u8],
         ready: &mut VecDeque<Batch>,
         pauses: bool,
     ) -> Result<(usize, bool)> {
-        let mut input = InBuffer::around(input);
-        input.set_pos(piece.fed);
         loop {
             let before = self.bytes.len();
             let offset = piece.expanded as i64;
             self.origins.push(before, Origin::Chunk { stream: piece.stream, record: piece.record, offset });
-            let room = BATCH_SIZE.max(before + DCtx::out_size());
-            self.bytes.reserve_exact(room - before);
-            let mut output = OutBuffer::around_pos(&mut self.bytes, before);
-            let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
-                let (name, expanded) = (get_error_name(code), piece.expanded);
+            self.bytes.reserve_exact(BATCH_SIZE.max(before + ROOM) - before);
+            let progress = decoder.decompress(&input[piece.fed..], &mut self.bytes);
+            let Progress { read, hint } = progress.map_err(|name| {
+                let expanded = piece.expanded;
                 let what =
                     format!("zstd can't decompress it after {expanded} bytes of its contents ({name})");
                 match piece.continued {
@@ -463,7 +460,7 @@ impl BatchOutput {
                     false => Error::new(what).code(FaultCode::Zstd),
                 }
             })?;
-            let filled = output.pos() == output.capacity();
+            let filled = self.bytes.len() == self.bytes.capacity();
             let more = (self.bytes.len() - before) as u64;
             piece.expanded += more;
             piece.frame_inside |= more > 0 && piece.ended > 0;
@@ -479,9 +476,9 @@ impl BatchOutput {
             }
             let salvage = self.salvage;
             self.frame(|kind| may_be_inside(kind) || salvage && Kinds::HEADER_FRONT.contains(kind))?;
-            piece.fed = input.pos();
+            piece.fed += read;
             // If zstd did not fill the output buffer, it has no more output for this input.
-            let done = input.pos() == input.src.len() && !filled;
+            let done = piece.fed == input.len() && !filled;
             if self.framed >= BATCH_SIZE / 2 {
                 self.flush_framed(ready);
             }
@@ -614,13 +611,13 @@ impl Zeros<'_> {
 /// Finds length and expanded size of each zstd piece, of every compressed record, without the contents.
 #[derive(Default)]
 pub struct Pieces {
-    contexts: BTreeMap<u32, DCtx<'static>>,
+    decoders: BTreeMap<u32, Decoder>,
     scratch: Vec<u8>,
 }
 
 impl std::fmt::Debug for Pieces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pieces({} streams)", self.contexts.len())
+        write!(f, "Pieces({} streams)", self.decoders.len())
     }
 }
 
@@ -632,25 +629,23 @@ impl Pieces {
     /// The data is not a zstd stream, or expands to more than a record may.
     pub fn next(&mut self, record: &Record<'_>) -> Result<(usize, u64)> {
         let (number, _) = record.origin().stored_at().unwrap_or_default();
-        let context = self.contexts.entry(number).or_insert_with(DCtx::create);
+        let decoder = self.decoders.entry(number).or_insert_with(Decoder::new);
         let scratch = &mut self.scratch;
-        scratch.reserve_exact(DCtx::out_size());
+        scratch.reserve_exact(ROOM);
         let mut expanded = 0;
-        let mut feed = |input: &[u8]| {
-            let mut input = InBuffer::around(input);
+        let mut feed = |mut input: &[u8]| {
             loop {
                 scratch.clear();
-                let mut output = OutBuffer::around(scratch);
-                let hint = context.decompress_stream(&mut output, &mut input).map_err(|code| {
-                    let what = format!("zstd can't decompress it ({})", get_error_name(code));
-                    record.error(what).code(FaultCode::Zstd)
+                let Progress { read, hint } = decoder.decompress(input, scratch).map_err(|name| {
+                    record.error(format!("zstd can't decompress it ({name})")).code(FaultCode::Zstd)
                 })?;
-                expanded += output.pos() as u64;
+                input = &input[read..];
+                expanded += scratch.len() as u64;
                 if expanded > EXPANSION_MAX {
                     let what = format!("it expands to more than {EXPANSION_MAX} bytes: probably a zstd bomb");
                     return Err(record.error(what).code(FaultCode::ZstdBomb));
                 }
-                if input.pos() == input.src.len() && output.pos() < output.capacity() {
+                if input.is_empty() && scratch.len() < scratch.capacity() {
                     return Ok((hint, expanded));
                 }
             }
@@ -665,6 +660,3 @@ impl Pieces {
         Ok((part.len() + zeros, expanded))
     }
 }
-
-/// Bytes of a zstd block header (RFC 8878, 3.1.1.2), which zstd expects between two blocks.
-const BLOCK_HEADER_SIZE: usize = 3;

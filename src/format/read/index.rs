@@ -320,7 +320,7 @@ impl Recording {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fs"))]
 mod tests {
     use super::*;
     use crate::write::RecordingWriter;

@@ -10,7 +10,7 @@ use super::batches::{BatchExtent, Batches, Progress};
 use super::cutter::Cutter;
 use super::expand::{Chain, DecodeUnit, Expand, expand_alone};
 use super::records::Records;
-use super::stream::{Source, Stream, TempFiles, copy_rest};
+use super::stream::{Source, Stream, TempFiles, copy_rest, temp_files};
 use super::time_order::TimeOrder;
 use crate::features::Compressed;
 use crate::header::{Fault, Features, FileHeader, Magic, PIPE_HEADER_SIZE, Severity, TEXT_MAX};
@@ -109,7 +109,7 @@ impl Recording {
     ///
     /// The path cannot be opened, or is not a recording.
     pub fn open(path: impl AsRef<Path>) -> Result<Recording> {
-        Recording::open_with(path, Arc::new(tempfile::tempfile))
+        Recording::open_with(path, temp_files())
     }
 
     /// Like [`Recording::open`], with the caller's temporary files.
@@ -141,6 +141,24 @@ impl Recording {
         } else {
             Recording::from_reader(Box::new(file), name, temp_files)
         }
+    }
+
+    /// Opens a recording in memory, in file form or pipe data. It needs no file system and no system calls.
+    ///
+    /// ```
+    /// use perfx_format::read::Recording;
+    ///
+    /// # let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/default.p73.data"))?;
+    /// let recording = Recording::from_bytes(bytes, "uploaded")?;
+    /// println!("{} events", recording.events.len());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// It is not a recording.
+    pub fn from_bytes(bytes: impl Into<Bytes>, name: impl Into<Arc<str>>) -> Result<Recording> {
+        Recording::from_stored(&bytes.into(), None, name.into())
     }
 
     /// Reads pipe data as it arrives. A recording in file form needs random access and is spooled first.
@@ -265,7 +283,7 @@ impl Recording {
     /// The file that contains the records; of a directory, the first one.
     pub fn main_file(&self) -> Option<Arc<File>> {
         self.streams.first().and_then(|stream| match &stream.source {
-            Source::Mapped { file, .. } => Some(file.clone()),
+            Source::Mapped { file, .. } => file.clone(),
             Source::Reader { .. } => None,
         })
     }
@@ -279,7 +297,7 @@ impl Recording {
     /// The files with the records; none if they can be read only once.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.streams.iter().filter_map(|stream| match &stream.source {
-            Source::Mapped { file, .. } => Some(&**file),
+            Source::Mapped { file, .. } => file.as_deref(),
             Source::Reader { .. } => None,
         })
     }
@@ -292,7 +310,7 @@ impl Recording {
     /// A file is shorter than when it was opened.
     pub fn check_not_cut_short(&self) -> Result<()> {
         for stream in &self.streams {
-            if let Source::Mapped { bytes, file, .. } = &stream.source
+            if let Source::Mapped { bytes, file: Some(file), .. } = &stream.source
                 && let Some(len) = bytes.mapped_len()
                 && file.metadata().is_ok_and(|now| now.len() < len)
             {
@@ -305,8 +323,11 @@ impl Recording {
 
     fn from_mapped(file: File, name: Arc<str>) -> Result<Recording> {
         let bytes = Bytes::map(&file).map_err(|e| e.file(&name))?;
-        let (text, magic) = Magic::read_after_text(&bytes).map_err(|e| e.file(&name))?;
-        let file = Arc::new(file);
+        Recording::from_stored(&bytes, Some(Arc::new(file)), name)
+    }
+
+    fn from_stored(bytes: &Bytes, file: Option<Arc<File>>, name: Arc<str>) -> Result<Recording> {
+        let (text, magic) = Magic::read_after_text(bytes).map_err(|e| e.file(&name))?;
         if magic.size == PIPE_HEADER_SIZE as u64 {
             let start = text + PIPE_HEADER_SIZE;
             let source =
@@ -322,10 +343,14 @@ impl Recording {
             }
             return Ok(pipe);
         }
-        Recording::from_file_header(&bytes, file, name.clone()).map_err(|e| e.file(&name))
+        Recording::from_file_header(bytes, file, name.clone()).map_err(|e| e.file(&name))
     }
 
-    pub(super) fn from_file_header(bytes: &Bytes, file: Arc<File>, name: Arc<str>) -> Result<Recording> {
+    pub(super) fn from_file_header(
+        bytes: &Bytes,
+        file: Option<Arc<File>>,
+        name: Arc<str>,
+    ) -> Result<Recording> {
         let header = FileHeader::read(bytes)?;
         let Section { offset, size } = header.data;
         let data = bytes.slice(offset as usize..(offset + size) as usize);
@@ -596,10 +621,42 @@ impl Recording {
     ///
     /// A pipe cannot be read to its end, or there is no room for a temporary file.
     pub fn records_by_time(self) -> Result<TimeOrder> {
-        let temp_files: TempFiles = Arc::new(tempfile::tempfile);
+        let temp_files = temp_files();
         let mut recording = self.spooled(&temp_files)?;
         let (survey, batches) = (recording.decompressed(), recording.decompressed());
         let files = recording.stream_names();
         Ok(TimeOrder::new(survey, batches, &recording.events, recording.endian, files, temp_files))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without features, no C library and no file is needed: see .ci/check-targets.
+    #[test]
+    fn a_recording_in_memory_is_read_whole() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/recorded");
+        for (name, samples) in [
+            ("default.p73.data", 50),
+            ("z.p61.data", 102),
+            ("z22.p73.data", 102),
+            ("pipe-z.p73.data", 106),
+            ("z-straddle.p73.data", 1341),
+        ] {
+            let Ok(bytes) = std::fs::read(folder.join(name)) else { continue };
+            let mut recording = Recording::from_bytes(bytes.clone(), name).unwrap();
+            let (mut count, mut records) = (0, recording.records());
+            while let Some(record) = records.next_record().unwrap() {
+                count += usize::from(record.kind() == RecordType::SAMPLE);
+            }
+            assert_eq!(count, samples, "{name}");
+            let mut sorted = Recording::from_bytes(bytes, name).unwrap().records_by_time().unwrap();
+            while let Some(record) = sorted.next_record().unwrap() {
+                count -= usize::from(record.kind() == RecordType::SAMPLE);
+            }
+            assert_eq!(count, 0, "{name}");
+        }
+        assert!(Recording::from_bytes(b"no recording".to_vec(), "no").is_err());
     }
 }

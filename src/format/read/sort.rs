@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 
 use super::TempFiles;
 use crate::{Bytes, Endian, Error, Layouts, Origins, Record, Result, Time, Walker};
@@ -467,8 +467,13 @@ impl Sorter {
             return Ok(());
         }
         let fail = |e| Error::io("can't write buffered records to a temporary file (TMPDIR)", e);
+        let file = match (self.temp_files)() {
+            // A system without files; the recording is in memory, too.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(()),
+            file => file.map_err(fail)?,
+        };
         self.sort();
-        let mut file = BufWriter::new((self.temp_files)().map_err(fail)?);
+        let mut file = BufWriter::new(file);
         let mut end = 0;
         let mut places = Vec::new();
         for (number, chunk) in self.chunks.iter().enumerate().filter(|(_, chunk)| !chunk.bytes.is_mapped()) {
@@ -494,7 +499,7 @@ impl Sorter {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fs"))]
 mod tests {
     use std::sync::Arc;
 

@@ -9,6 +9,17 @@ use crate::Bytes;
 /// Creates an unnamed temporary file, where the caller decides, for data too large for memory.
 pub type TempFiles = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
 
+/// Files in the system's folder (`TMPDIR`).
+#[cfg(feature = "fs")]
+pub(super) fn temp_files() -> TempFiles {
+    Arc::new(tempfile::tempfile)
+}
+
+#[cfg(not(feature = "fs"))]
+pub(super) fn temp_files() -> TempFiles {
+    Arc::new(|| Err(io::ErrorKind::Unsupported.into()))
+}
+
 /// One run of records: the data section, a pipe, or a directory's `data.N`.
 pub(super) struct Stream {
     pub(super) name: Arc<str>,
@@ -17,8 +28,8 @@ pub(super) struct Stream {
 }
 
 pub(super) enum Source {
-    /// `bytes` are in `file` from `offset` on.
-    Mapped { bytes: Bytes, file: Arc<File>, offset: u64 },
+    /// `bytes` are in `file` from `offset` on, or were given by the caller.
+    Mapped { bytes: Bytes, file: Option<Arc<File>>, offset: u64 },
     /// Data that was read but not yet cut off, and its offset; then the rest of the reader.
     Reader { reader: Box<dyn Read + Send>, pending: Vec<u8>, offset: u64, temp_files: TempFiles },
 }

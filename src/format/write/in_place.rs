@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io::{Seek as _, SeekFrom, Write as _};
 
-use crate::header::{FILE_HEADER_SIZE, FileHeader};
+use crate::header::{FILE_HEADER_SIZE, FileHeader, read_at};
 use crate::journal::{Journal, table};
 use crate::section::{SLOT_SIZE, Section, feature_bitmap};
 use crate::{Bytes, Endian, Error, FaultCode, Feature, Result};
@@ -36,11 +36,11 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
         return Ok(false);
     }
     let mut front = [0; FILE_HEADER_SIZE];
-    file.read_exact_at(&mut front, 0).map_err(io)?;
+    read_at(file, &mut front, 0).map_err(io)?;
     let Some(steps) = steps(front, len, header, changes) else { return Ok(false) };
     let (table_at, table) = &steps[2];
     let mut old_table = vec![0; table.len().min(len.saturating_sub(*table_at) as usize)];
-    file.read_exact_at(&mut old_table, *table_at).map_err(io)?;
+    read_at(file, &mut old_table, *table_at).map_err(io)?;
     carry_out(file, &steps, &Before { len, front, table: old_table })?;
     Ok(true)
 }
@@ -54,8 +54,10 @@ trait WriteTarget {
 
 impl WriteTarget for File {
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-        self.write_all_at(bytes, offset)?;
-        self.sync_data()
+        let mut file = self;
+        file.seek(SeekFrom::Start(offset))?;
+        file.write_all(bytes)?;
+        file.sync_data()
     }
 
     fn shorten(&self, len: u64) -> std::io::Result<()> {

@@ -2,12 +2,18 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
-use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile, TempPath};
+
+use system::{link, nameless, rename_at_once};
+
+#[cfg(unix)]
+#[path = "new_file/unix.rs"]
+mod system;
+#[cfg(not(unix))]
+#[path = "new_file/other.rs"]
+mod system;
 
 /// A file without its final name, readable only by its owner, like perf's. Dropped, it leaves nothing.
 #[derive(Debug)]
@@ -105,35 +111,12 @@ pub fn temporary() -> Builder<'static, 'static> {
     builder
 }
 
-/// A file without a name on the file system of this folder, if there can be one that gets a name later.
-#[cfg(target_os = "linux")]
-fn nameless(folder: &Path) -> Option<File> {
-    use rustix::fs::{Mode, OFlags, openat};
-
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR).ok().map(File::from)?;
-    by_descriptor(&file).exists().then_some(file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn nameless(_folder: &Path) -> Option<File> {
-    None
-}
-
 /// Removes the random temporary name that tempfile adds to errors.
 pub fn plain(error: io::Error) -> io::Error {
     match error.to_string().split_once(" at path \"") {
         Some((what, _)) => io::Error::new(error.kind(), what),
         None => error,
     }
-}
-
-fn by_descriptor(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-fn link(file: &File, path: &Path) -> io::Result<()> {
-    Ok(linkat(CWD, by_descriptor(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// The folder that contains a path.
@@ -150,13 +133,10 @@ pub fn folder(path: &Path) -> &Path {
 ///
 /// The new name exists, or the rename fails.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_new_in_steps(from, to),
-        renamed => Ok(renamed?),
-    }
+    rename_at_once(from, to).unwrap_or_else(|| rename_new_in_steps(from, to))
 }
 
-/// Does the same on file systems that cannot do it in one step (NFS).
+/// Does the same where it cannot be done in one step (NFS, Windows).
 fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
         match fs::hard_link(from, to) {

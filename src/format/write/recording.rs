@@ -1,11 +1,8 @@
 //! Writes a recording from its events, records and features, as a file or as pipe data that every perf reads.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::new_file::{NewFile, folder};
 use super::{pipe_front, write_tail};
 use crate::features::{AuxtraceEntry, FeatureContext, NrCpus, Repaired, repair, write_auxtrace_index};
 use crate::header::{FILE_HEADER_SIZE, Features, FileFront};
@@ -34,7 +31,7 @@ use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordT
 /// writer.write_parts(perfx_format::RecordType::SAMPLE, 0, &[&[7, 0, 0, 0, 7, 0, 0, 0], &endian.bytes_u64(1_000)])?;
 /// let bytes = writer.finish()?.into_inner();
 ///
-/// let mut recording = Recording::from_reader(Box::new(Cursor::new(bytes)), "made".into(), std::sync::Arc::new(tempfile::tempfile))?;
+/// let mut recording = Recording::from_bytes(bytes, "made")?;
 /// let mut records = recording.records();
 /// assert_eq!(records.next_record()?.and_then(|comm| comm.pid()), Some(7));
 /// assert_eq!(records.next_record()?.and_then(|sample| sample.time()), Time::from_ns(1_000));
@@ -47,15 +44,15 @@ pub struct RecordingWriter<W: Write> {
     endian: Endian,
     file: Option<FileForm<W>>,
     /// `Some` for a file that is created by its path.
-    created: Option<Created>,
+    pub(super) created: Option<Box<dyn Created>>,
 }
 
-/// A file that gets its name when it is complete.
-struct Created {
-    new_file: NewFile,
-    path: PathBuf,
+/// A file that is created by its path, and gets its name when it is complete.
+pub(super) trait Created: Send {
     /// The given path, for errors.
-    name: Arc<str>,
+    fn name(&self) -> &Arc<str>;
+
+    fn commit(self: Box<Self>) -> io::Result<()>;
 }
 
 /// The parts of a file that are known before its end.
@@ -72,41 +69,6 @@ impl<W: Write> std::fmt::Debug for RecordingWriter<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RecordingWriter({} bytes so far)", self.at)
     }
-}
-
-impl RecordingWriter<File> {
-    /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing
-    /// one, which may be the recording that is being read. Until then it has no name, or on file systems
-    /// without nameless files a temporary one in the same folder; nothing of it remains if the writer is
-    /// dropped. Only its owner can read it, like perf's files.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be created or written, or the path is not that of a regular file.
-    pub fn create(path: impl AsRef<Path>, events: &[Event], endian: Endian) -> Result<Self> {
-        let path = path.as_ref();
-        let name: Arc<str> = path.to_string_lossy().into();
-        let fail = |e| Error::io("can't be created", e).file(&name);
-        let (new_file, path) = create(path).map_err(fail)?;
-        let file = new_file.file().try_clone().map_err(fail)?;
-        let writer = RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))?;
-        Ok(RecordingWriter { created: Some(Created { new_file, path, name }), ..writer })
-    }
-}
-
-/// Creates a file for this path. If a link is there, the file that it points to is replaced.
-fn create(path: &Path) -> io::Result<(NewFile, PathBuf)> {
-    let there = fs::metadata(path);
-    if there.as_ref().is_ok_and(|there| !there.is_file()) {
-        // A rename would replace the device or the FIFO itself.
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    if there.is_err() && path.is_symlink() {
-        // A rename would replace the link.
-        return Err(io::Error::other("it is a symbolic link to nothing"));
-    }
-    let path = if there.is_ok() { path.canonicalize()? } else { path.to_owned() };
-    Ok((NewFile::in_folder(folder(&path))?, path))
 }
 
 impl<W: Write + Seek> RecordingWriter<W> {
@@ -250,15 +212,15 @@ impl<W: Write> RecordingWriter<W> {
             None => None,
         };
         let RecordingWriter { out, created, .. } = self;
-        let fail = |error| unwritable(error, created.as_ref());
+        let fail = |error| unwritable(error, created.as_deref());
         let mut out = out.into_inner().map_err(|e| fail(e.into_error()))?;
         if let Some((header, set_header)) = header {
             set_header(&mut out, &header).map_err(fail)?;
         }
         out.flush().map_err(fail)?;
-        if let Some(Created { new_file, path, name }) = created {
-            let named = new_file.sync_to_replace(&path).and_then(|()| new_file.replace(&path));
-            named.map_err(|error| Error::io("can't be written", error).file(&name))?;
+        if let Some(created) = created {
+            let name = created.name().clone();
+            created.commit().map_err(|error| Error::io("can't be written", error).file(&name))?;
         }
         Ok(out)
     }
@@ -275,14 +237,14 @@ impl<W: Write> RecordingWriter<W> {
             aux => file.features.insert(Feature::AUXTRACE, write_auxtrace_index(aux, self.endian).into()),
         };
         let types = write_tail(&mut self.out, data, &file.features, &[], &file.event_types, self.endian);
-        let types = types.map_err(|error| unwritable(error, self.created.as_ref()))?;
+        let types = types.map_err(|error| unwritable(error, self.created.as_deref()))?;
         let header = file.front.header(data, types, file.features.keys().copied());
         Ok((header, file.set_header))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(|error| unwritable(error, self.created.as_ref()))
+        self.out.write_all(bytes).map_err(|error| unwritable(error, self.created.as_deref()))
     }
 }
 
@@ -293,9 +255,9 @@ type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
 /// Adds the name of the file to an error, if there is one.
-fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
+fn unwritable(error: io::Error, created: Option<&dyn Created>) -> Error {
     match created {
-        Some(Created { name, .. }) => Error::io("can't be written", error).file(name),
+        Some(created) => Error::io("can't be written", error).file(created.name()),
         None => Error::io("the output can't be written", error),
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_frame_content_size};
-
 use super::{PLAIN_RUN, may_be_inside};
 use crate::read::batch::{BATCH_SIZE, Batch, Opened};
 use crate::record::compressed::compressed_part;
+use crate::unzstd::header::{content_size, is_one_frame};
+use crate::unzstd::{Decoder, Progress};
 use crate::{Frame, Kinds, Origin, Origins, Record, Result};
 
 /// A part of a batch, to be expanded.
@@ -40,7 +40,7 @@ impl DecodeUnit {
 fn open(stored: &Batch, size: usize) -> Option<Batch> {
     let (mut bytes, mut origins) = (Vec::with_capacity(size), Origins::default());
     let (mut kinds, mut records, mut opened) = (Kinds::NONE, 0, Vec::new());
-    let mut context = DCtx::create();
+    let mut decoder = Decoder::new();
     let mut walker = stored.walk();
     while let Some(record) = walker.next_record().ok()? {
         let start = bytes.len();
@@ -54,10 +54,8 @@ fn open(stored: &Batch, size: usize) -> Option<Batch> {
         }
         let (stream, at) = record.origin().stored_at()?;
         origins.push(start, Origin::Chunk { stream, record: at, offset: 0 });
-        let mut input = InBuffer::around(compressed_part(&record).0);
-        let mut output = OutBuffer::around_pos(&mut bytes, start);
-        let hint = context.decompress_stream(&mut output, &mut input).ok()?;
-        if hint != 0 || input.pos() != input.src.len() {
+        let part = compressed_part(&record).0;
+        if decoder.decompress(part, &mut bytes) != Ok(Progress { read: part.len(), hint: 0 }) {
             return None;
         }
         let mut at = start;
@@ -96,9 +94,8 @@ const UNIT_SIZE: usize = 512 << 10;
 /// Bytes that a COMPRESSED record of exactly one zstd frame with its size expands to, if they fit in a batch.
 fn frame_size(record: &Record<'_>) -> Option<usize> {
     let (part, padding) = compressed_part(record);
-    let size = get_frame_content_size(part).ok()??;
-    let size = usize::try_from(size).ok().filter(|size| (1..=BATCH_SIZE).contains(size))?;
-    (padding.is_empty() && find_frame_compressed_size(part) == Ok(part.len())).then_some(size)
+    let size = usize::try_from(content_size(part)?).ok().filter(|size| (1..=BATCH_SIZE).contains(size))?;
+    (padding.is_empty() && is_one_frame(part)).then_some(size)
 }
 
 /// Yields the units of batches.

@@ -1,0 +1,60 @@
+//! Decompresses zstd streams piece by piece: by the C library, or in Rust without the feature `zstd`.
+//!
+//! Crates in Rust were tried: they return the last window of a frame only when the frame ends, and the frames
+//! of `perf record -z` never end.
+
+pub(crate) mod header;
+#[cfg(feature = "zstd")]
+mod library;
+#[cfg(any(test, not(feature = "zstd")))]
+mod rust;
+
+#[cfg(feature = "zstd")]
+pub(crate) use library::Decoder;
+#[cfg(not(feature = "zstd"))]
+pub(crate) use rust::Decoder;
+
+/// Room for output that holds any block, bytes.
+pub(crate) const ROOM: usize = 128 << 10;
+
+/// The progress of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Bytes of the input that were read. The rest begins a new frame, or there was no room for output.
+    pub(crate) read: usize,
+    /// The number of bytes expected next; 0 between two frames, and [`header::BLOCK_HEADER_SIZE`] between two
+    /// blocks.
+    pub(crate) hint: usize,
+}
+
+/// Appends the contents of `input` to `out`, up to a length of `most` bytes. Returns the last hint.
+///
+/// # Errors
+///
+/// The input is not a zstd stream, or has more contents.
+pub(crate) fn append(
+    decoder: &mut Decoder,
+    mut input: &[u8],
+    out: &mut Vec<u8>,
+    most: usize,
+) -> Result<usize, String> {
+    let mut hint = 0;
+    while !input.is_empty() {
+        loop {
+            out.reserve(ROOM);
+            let progress = decoder.decompress(input, out)?;
+            if out.len() > most {
+                return Err(format!("expands to more than {most} bytes"));
+            }
+            hint = progress.hint;
+            input = &input[progress.read..];
+            if out.len() < out.capacity() {
+                break;
+            }
+        }
+    }
+    Ok(hint)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

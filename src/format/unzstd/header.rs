@@ -1,0 +1,118 @@
+//! Reads the headers of zstd frames and blocks: RFC 8878, 3.1.1.
+
+use crate::Endian;
+
+/// The size of a block's header, bytes.
+pub(crate) const BLOCK_HEADER_SIZE: usize = 3;
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    /// Its own size, bytes.
+    pub(crate) size: usize,
+    /// The distance from which the contents may be repeated, bytes.
+    pub(crate) window: u64,
+    /// The size of the contents, bytes, if stated.
+    pub(crate) content_size: Option<u64>,
+    /// The dictionary that the frame needs; 0 for none.
+    pub(crate) dictionary: u32,
+    /// True if a checksum follows the last block.
+    pub(crate) has_checksum: bool,
+}
+
+impl FrameHeader {
+    /// The number of bytes of the header that begins with these; more than there are if they are too few to
+    /// say so. `None` if it is not one.
+    pub(crate) fn size(bytes: &[u8]) -> Option<usize> {
+        let magic = [0x28, 0xb5, 0x2f, 0xfd];
+        if !magic.starts_with(&bytes[..bytes.len().min(4)]) {
+            return None;
+        }
+        let Some(&descriptor) = bytes.get(4) else { return Some(5) };
+        let is_single = descriptor & 0x20 != 0;
+        let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let content = [usize::from(is_single), 2, 4, 8][usize::from(descriptor >> 6)];
+        Some(5 + usize::from(!is_single) + dictionary + content)
+    }
+
+    /// Reads the header at the start; `None` if there is none, or it is cut off.
+    pub(crate) fn read(bytes: &[u8]) -> Option<FrameHeader> {
+        let size = FrameHeader::size(bytes)?;
+        let bytes = bytes.get(..size)?;
+        let descriptor = bytes[4];
+        // A reserved bit.
+        if descriptor & 8 != 0 {
+            return None;
+        }
+        let number = |at: usize, len: usize| match len {
+            0 => Some(0),
+            1 => bytes.get(at).map(|&byte| u64::from(byte)),
+            2 => Endian::Little.u16(bytes, at).map(u64::from),
+            4 => Endian::Little.u32(bytes, at).map(u64::from),
+            _ => Endian::Little.u64(bytes, at),
+        };
+        let is_single = descriptor & 0x20 != 0;
+        let at = 5 + usize::from(!is_single);
+        let dictionary_size = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let dictionary = number(at, dictionary_size)? as u32;
+        let at = at + dictionary_size;
+        let content_size = match size - at {
+            0 => None,
+            2 => Some(number(at, 2)? + 256),
+            len => Some(number(at, len)?),
+        };
+        let window = match content_size.filter(|_| is_single) {
+            Some(size) => size,
+            None => {
+                let base = 1 << (10 + (bytes[5] >> 3));
+                base + base / 8 * u64::from(bytes[5] & 7)
+            }
+        };
+        Some(FrameHeader { size, window, content_size, dictionary, has_checksum: descriptor & 4 != 0 })
+    }
+}
+
+/// The header of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockHeader {
+    pub(crate) is_last: bool,
+    /// 0: as is; 1: one byte, repeated; 2: compressed.
+    pub(crate) kind: u8,
+    /// The size in the header, bytes: that of the contents if the block is one byte.
+    pub(crate) size: usize,
+}
+
+impl BlockHeader {
+    /// Reads the header at the start; `None` if it is cut off.
+    pub(crate) fn read(bytes: &[u8]) -> Option<BlockHeader> {
+        let &[a, b, c] = bytes.first_chunk()?;
+        let size = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+        Some(BlockHeader { is_last: size & 1 != 0, kind: (size >> 1 & 3) as u8, size: size >> 3 })
+    }
+
+    /// The size of the block after its header, bytes.
+    pub(crate) fn stored(&self) -> usize {
+        if self.kind == 1 { 1 } else { self.size }
+    }
+}
+
+/// The content size that the frame at the start states.
+pub(crate) fn content_size(bytes: &[u8]) -> Option<u64> {
+    FrameHeader::read(bytes)?.content_size
+}
+
+/// True if this is exactly one whole frame.
+pub(crate) fn is_one_frame(bytes: &[u8]) -> bool {
+    let end = || {
+        let header = FrameHeader::read(bytes)?;
+        let mut at = header.size;
+        loop {
+            let block = BlockHeader::read(bytes.get(at..)?)?;
+            at += BLOCK_HEADER_SIZE + block.stored();
+            if block.is_last {
+                return Some(at + if header.has_checksum { 4 } else { 0 });
+            }
+        }
+    };
+    end() == Some(bytes.len())
+}
