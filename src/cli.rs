@@ -125,7 +125,7 @@ const GROUPS: [(&str, &[Entry]); 8] = [
             entry!("passes", passes::Passes, |command, program| command.run(&program.passes)),
             entry!("shim", shim::Shim),
             entry!("completion", completion::Completion, |command, program| command
-                .run(program.command_line())),
+                .run(program.command_line(), &program.passes)),
             entry!("man", man::Man, |command, program| command.run(program.command_line())),
         ],
     ),

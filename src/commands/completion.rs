@@ -1,14 +1,21 @@
-//! `perfx completion` prints the shell's completion script.
+//! `perfx completion` prints the shell's completion script, and for that the values that may follow on a line.
 
+mod values;
+
+use std::ffi::OsString;
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use clap_complete::{Shell, generate};
+use perfx_passes::PassSpec;
 
 use crate::io::output::stdout;
 
 /// Print a completion script for a shell
+///
+/// In bash, zsh and fish, it completes also events, functions, DSOs and threads of the recording on the
+/// line, recordings, and passes with their options.
 ///
 /// Examples:
 ///   perfx completion bash > ~/.local/share/bash-completion/completions/perfx
@@ -20,18 +27,91 @@ pub(crate) struct Completion {
     /// Shell to print the script for
     #[arg(value_name = "SHELL")]
     shell: Shell,
+    /// Print the values that the last of these words may become, one per line; the scripts call it
+    #[arg(long, hide = true, value_name = "WORD", num_args = 1.., allow_hyphen_values = true)]
+    values: Vec<OsString>,
 }
 
+/// Asks `perfx` first; if it has no values, the script of clap completes commands, options and files.
+const BASH: &str = r#"
+_perfx_or_values() {
+    local line=${COMP_LINE:0:COMP_POINT} words value values
+    read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=('')
+    mapfile -t values < <(command perfx completion bash --values "${words[@]}" 2> /dev/null)
+    if ((${#values[@]} == 0)); then
+        _perfx "$@"
+        return
+    fi
+    # bash has split the word at these.
+    local word=${words[${#words[@]} - 1]}
+    local before=${word%"${word##*[:=]}"}
+    COMPREPLY=()
+    for value in "${values[@]}"; do
+        [[ $value == */ || $value == *: || $value == *= ]] && compopt -o nospace 2> /dev/null
+        COMPREPLY+=("$(printf %q "${value#"$before"}")")
+    done
+}
+complete -F _perfx_or_values -o nosort -o bashdefault -o default perfx
+"#;
+
+const ZSH: &str = r#"
+_perfx() {
+    local -a values
+    values=(${(f)"$(command perfx completion zsh --values "${(@Q)words[1,CURRENT]}" 2> /dev/null)"})
+    if (( ! $#values )); then
+        _perfx_options "$@"
+        return
+    fi
+    compadd -Q -- ${(q-)${values:#*[/:=]}}
+    compadd -Q -S '' -- ${(q-)${(M)values:#*[/:=]}}
+}
+"#;
+
+const FISH: &str = r#"
+function __perfx_values
+    command perfx completion fish --values (commandline -opc) (commandline -ct) 2>/dev/null
+end
+function __perfx_has_values
+    set -g __perfx_found (__perfx_values)
+    count $__perfx_found >/dev/null
+end
+complete -c perfx -n __perfx_has_values -f -a '$__perfx_found'
+"#;
+
 impl Completion {
-    pub(crate) fn run(&self, mut command_line: clap::Command) -> Result<u8> {
+    pub(crate) fn run(&self, mut command_line: clap::Command, passes: &[PassSpec]) -> Result<u8> {
+        if !self.values.is_empty() {
+            let values = values::values(&command_line, passes, &self.values);
+            stdout()
+                .write_all(values.iter().map(|value| format!("{value}\n")).collect::<String>().as_bytes())?;
+            return Ok(0);
+        }
         // Not straight to standard output: `generate` panics on a closed pipe.
         let mut script = Vec::new();
         generate(self.shell, &mut command_line, "perfx", &mut script);
         let mut script = String::from_utf8(script).context("the script is not text")?;
-        if self.shell == Shell::Fish {
-            // fish's argparse refuses a short option other than a letter or digit, and then completes
-            // nothing.
-            script = script.replacen(" @/threads= ", " threads= ", 1);
+        match self.shell {
+            Shell::Bash => script += BASH,
+            Shell::Zsh => {
+                // After the first completion, zsh calls the function with the name of the file.
+                script = script.replacen("\n_perfx() {", "\n_perfx_options() {", 1);
+                let end = script.rfind("\nif [ \"$funcstack[1]\"").unwrap_or(script.len());
+                script.insert_str(end, ZSH);
+            }
+            Shell::Fish => {
+                // fish's argparse refuses a short option other than a letter or digit, and then completes
+                // nothing.
+                script = script.replacen(" @/threads= ", " threads= ", 1) + FISH;
+                // For the value of an option, fish looks only at the lines of that option.
+                for (long, short) in values::options(&command_line) {
+                    let short = short.map(|short| format!(" -s {short}")).unwrap_or_default();
+                    script += &format!(
+                        "complete -c perfx -n __perfx_has_values -l {long}{short} -x -a '$__perfx_found'\n"
+                    );
+                }
+            }
+            _ => {}
         }
         stdout().write_all(script.as_bytes())?;
         Ok(0)

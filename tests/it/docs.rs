@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
 use crate::stats::conforms;
 use crate::support::{
-    Stdin, Tier, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
+    Fixture, Stdin, Tier, clean, each_fixture, is_installed, perfx, perfx_command, root, run, sound, temp,
 };
 use crate::{args, tiers};
 
@@ -285,12 +286,16 @@ fn completion_is_for_every_shell() {
 fn shells_complete_commands_and_options() {
     let folder = temp();
     let bash = r#"source "$1"; COMP_WORDS=(perfx $2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-        _perfx perfx "${COMP_WORDS[COMP_CWORD]}"; printf '<%s>\n' "${COMPREPLY[@]}""#;
+        COMP_LINE="perfx $2"; COMP_POINT=${#COMP_LINE}
+        _perfx_or_values perfx "${COMP_WORDS[COMP_CWORD]}"; printf '<%s>\n' "${COMPREPLY[@]}""#;
     let fish = r#"source $argv[1]; complete -C "perfx $argv[2]" | string replace -r '(\S+).*' '<$1>'"#;
     // zsh completes only on a terminal. The completed line then runs a function of that name.
     let zsh = r#"zmodload zsh/zpty; zpty z zsh -f -i
         zpty -w z "autoload -Uz compinit; compinit -D; source $1; perfx() { print \"<\${@[-1]}>\" }"
         zpty -w z "perfx $2"$'\t'; zpty -w z exit; while zpty -r z; do :; done"#;
+    fs::copy(Fixture::new("recorded/forks.p61.data").path, folder.path().join("forks.data")).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_perfx")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
     for (shell, options, program) in
         [("bash", "--norc", bash), ("zsh", "-f", zsh), ("fish", "--no-config", fish)]
     {
@@ -299,11 +304,24 @@ fn shells_complete_commands_and_options() {
         }
         let script = folder.path().join(shell);
         fs::write(&script, perfx(["completion", shell]).stdout).unwrap();
-        for (typed, completed) in
-            [("reind", "<reindex>"), ("reindex --in-p", "<--in-place>"), ("-q reind", "<reindex>")]
-        {
+        let functions = "list functions forks.data --call";
+        for (typed, completed) in [
+            ("reind", "<reindex>"),
+            ("reindex --in-p", "<--in-place>"),
+            ("-q reind", "<reindex>"),
+            ("list functions forks.data -e cpu-", "<cpu-clock>"),
+            ("view forks.data --comm chi", "<child-"),
+            ("stats fork", "<forks.data>"),
+            (&format!("{functions}ers get_com"), "<get_common_indices.constprop.0>"),
+            ("run -p reindex-t", "<reindex-times>"),
+            (
+                "run -p build-ids,retime:off",
+                if shell == "bash" { "<offset=>" } else { "<build-ids,retime:offset=>" },
+            ),
+        ] {
             let mut command = clean(shell);
             command.env("HOME", folder.path()).env("TERM", "dumb").args([options, "-c", program]);
+            command.current_dir(folder.path()).env("PATH", &path);
             // bash and zsh call the first argument $0.
             command.args((shell != "fish").then_some("test")).arg(&script).arg(typed);
             let ran = run(&mut command, Stdin::Null);
