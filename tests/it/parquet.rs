@@ -440,6 +440,23 @@ fn python() -> Option<impl Fn(&str, &[&str]) -> Ran> {
     Some(python)
 }
 
+/// The module of the wheel, with the program of these tests.
+#[test]
+fn the_module_for_python_reads_and_rewrites_recordings() {
+    let wheel = root().join(".ci/wheel");
+    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
+    let mut command = clean(&python);
+    command.arg("-B").arg(wheel.join("test.py"));
+    command
+        .args(["recorded/default.p73.data", "crafted/attr-stride.data"].map(|name| Fixture::new(name).path));
+    command.env("PYTHONPATH", wheel.join("python")).env("PERFX", env!("CARGO_BIN_EXE_perfx"));
+    let Ok(ran) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(&mut command, Stdin::Null)))
+    else {
+        return skipped("the module for Python: there is no python3");
+    };
+    assert_eq!(ran.text(), "the module works\n", "{}", ran.stderr);
+}
+
 /// The columns of all tables with the types that DuckDB shows.
 fn columns() -> serde_json::Value {
     let mut all = serde_json::Map::new();
