@@ -179,3 +179,36 @@ fn the_code_of_dotnet_is_named_by_the_only_perf_map_of_its_container() {
     assert!(ran.text().starts_with("app;void [app] Program::Main"), "{}{}", ran.text(), ran.stderr);
     assert!(ran.stderr.contains("code in memory of process 4711 is named by "), "{}", ran.stderr);
 }
+
+/// The files and keys that they store hold paths, names of functions, and the phone.
+#[test]
+fn redact_leaves_nothing_of_what_simpleperf_and_hiperf_store() {
+    let folder = temp();
+    let [data, out] = ["in.data", "out.data"].map(|name| folder.path().join(name));
+    let secrets = ["libsecret.so", "secretfn", "secret-phone"];
+    let file = file2("/data/libsecret.so", 2, (0, (6, 0)), (0, 8, "secretfn"));
+    let sections = [
+        Feature::FILE,
+        Feature::META_INFO,
+        Feature(130),
+        Feature(131),
+        Feature::FILE2,
+        Feature::HIPERF_FILES_SYMBOL,
+        Feature::HIPERF_STACK_TABLE,
+        Feature(200),
+    ];
+    let section = [&file[..], b"product_props\0secret-phone\0"].concat();
+    recorded(&data, sections.map(|feature| (feature, section.clone())).to_vec());
+    let holds = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        secrets.map(|secret| bytes.windows(secret.len()).any(|window| window == secret.as_bytes()))
+    };
+    assert_eq!(holds(&data), [true; 3]);
+    let check = perfx(args!["redact", "--check", data]);
+    assert_eq!(check.code, Some(3), "{}", check.stderr);
+    let ran = perfx(args!["redact", data, "-o", out]);
+    assert!(ran.stderr.contains("META_INFO (129)") && ran.stderr.contains("FILE2 (132)"), "{}", ran.stderr);
+    assert_eq!(holds(&out), [false; 3]);
+    let check = perfx(args!["redact", "--check", out]);
+    assert_eq!(check.code, Some(0), "{}", check.stderr);
+}
