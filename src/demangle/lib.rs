@@ -8,6 +8,11 @@
 // Other packages derive Debug for types that contain these.
 #![warn(missing_debug_implementations)]
 
+/// The example of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+pub struct Readme;
+
 mod expression;
 mod node;
 mod operators;

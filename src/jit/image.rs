@@ -104,6 +104,7 @@ pub struct Image<'f, 'a> {
 
 /// The build-id and the size of an image that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Written {
     /// The build-id, a hash of the contents: equal images have equal build-ids.
     pub build_id: [u8; 20],

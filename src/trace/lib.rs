@@ -19,50 +19,14 @@
 //!
 //! The packets of both describe the flow alike: CoreSight's atoms are TNT bits, which direct jumps have, too,
 //! and its addresses are TIP packets. So both share [`Blocks`] and the walk through them.
-//!
-//! ```
-//! use perfx_trace::{Blocks, Event, Image, Mapping, Point, Sink, Space, Step, Trace, intel_pt};
-//!
-//! /// `loop: dec ecx; jnz loop; jmp loop` at 0x1000.
-//! struct Code;
-//!
-//! impl Image for Code {
-//!     fn code(&self, _space: Option<Space>, ip: u64, _time: u64) -> Option<Mapping<'_>> {
-//!         const BYTES: &[u8] = &[0xff, 0xc9, 0x75, 0xfc, 0xeb, 0xfa];
-//!         let mapping = Mapping { id: 1, start: 0x1000, bytes: BYTES, until: u64::MAX };
-//!         (0x1000..0x1006).contains(&ip).then_some(mapping)
-//!     }
-//! }
-//!
-//! #[derive(Default)]
-//! struct Taken(Vec<(u64, u64)>);
-//!
-//! impl Sink for Taken {
-//!     fn step(&mut self, blocks: &Blocks, _point: &Point, step: Step) {
-//!         if let Some(to) = step.to {
-//!             self.0.push((blocks[step.block].last, blocks[to].start));
-//!         }
-//!     }
-//!     fn event(&mut self, _blocks: &Blocks, _point: &Point, event: Event) {
-//!         assert!(!matches!(event, Event::Fault(_)));
-//!     }
-//! }
-//!
-//! let psb = [2, 0x82].repeat(8);
-//! // TIP.PGE to 0x1000, PSBEND before it; the branches T, N, T; TIP.PGD follows the jump.
-//! let bytes = [&psb[..], &[2, 0x23, 0x71, 0, 0x10, 0, 0, 0, 0, 0b11010]].concat();
-//! let config = intel_pt::Config::default();
-//! let trace = Trace::new(vec![&bytes], Vec::new());
-//! let mut taken = Taken::default();
-//! let mut decoder = intel_pt::Decoder::new(&Code, config);
-//! for unit in intel_pt::units(&trace, &config, u64::MAX) {
-//!     decoder.decode(&trace, &unit, &mut taken);
-//! }
-//! assert_eq!(taken.0, [(0x1002, 0x1000), (0x1004, 0x1000), (0x1002, 0x1000)]);
-//! ```
 
 // Types of other packages contain those of this one, and derive Debug.
 #![warn(missing_debug_implementations)]
+
+/// The example of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+pub struct Readme;
 
 mod a64;
 mod block;

@@ -60,6 +60,7 @@ pub fn each_step<S: Sink + ?Sized>(sink: &mut S, blocks: &Blocks, point: &Point,
 
 /// The position in the trace at a step or event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Point {
     /// The time at the last control-flow packet: branches that need no packet have the time of the preceding
     /// one. Ticks of the time-stamp counter with Intel PT; 0 if unknown.
@@ -216,6 +217,7 @@ pub enum Event {
 /// A loss or an error in a trace: the code executed up to the next [`Event`] that begins, resumes or
 /// synchronizes is unknown. The offset and the time are those of the [`Point`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub struct Fault {
     /// The kind of error.
     pub reason: Reason,

@@ -47,6 +47,7 @@ impl PathId {
 
 /// Executed instructions of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Step {
     /// Its first `count` instructions were executed.
     pub block: BlockId,

@@ -1,5 +1,5 @@
-//! The public items of perfx-format equal those of a snapshot, so that every change of the API is noticed and
-//! reviewed.
+//! The public items of the packages that are meant for others equal those of snapshots, so that every change of
+//! their APIs is noticed and reviewed.
 //!
 //! They are read from the pages of rustdoc, which resolves macros and re-exports. Rejected: rustdoc's JSON,
 //! which needs a nightly compiler.
@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::house::PUBLIC;
 use crate::support::{Stdin, root, run, skipped, target};
 
 /// The sections before a page's methods through Deref, and before its traits for all types.
@@ -98,30 +99,37 @@ fn api(pages: &Path) -> String {
 }
 
 #[test]
-fn the_public_items_of_perfx_format_are_those_of_the_snapshot() {
+fn the_public_items_are_those_of_the_snapshots() {
     let cargo = |arguments: &[&str]| {
         run(Command::new(env!("CARGO")).args(arguments).current_dir(root()), Stdin::Null)
     };
     if Command::new(env!("CARGO")).arg("--version").output().is_err() {
         return skipped("the public items: cargo is not executable for this user");
     }
+    let names = PUBLIC.map(|folder| format!("perfx-{}", folder.trim_start_matches("src/")));
+    let packages: Vec<&str> = names.iter().flat_map(|name| ["-p", name]).collect();
     let target = target().to_str().unwrap();
-    let arguments = ["--locked", "--offline", "--no-deps", "-p", "perfx-format", "--target-dir", target];
-    cargo(&[&["doc"][..], &arguments].concat()).done().unwrap();
-    let pages = Path::new(target).join("doc/perfx_format");
-    // The pages name the version of the compiler whose rustdoc wrote them: other versions print some types
-    // differently.
-    let index = fs::read_to_string(pages.join("index.html")).unwrap();
-    let version = elements(&index, "data-rustdoc-version=\"", "\"").next().unwrap();
-    let version = format!("rustdoc {}", version.split(' ').next().unwrap());
-    let updates = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
-    let known = fs::read_to_string(root().join("snapshots/api/perfx-format.snap")).unwrap_or_default();
-    if !known.contains(&version) && !updates {
-        return skipped(&format!("the public items: the snapshot is not of {version}"));
-    }
+    let arguments = ["doc", "--locked", "--offline", "--no-deps", "--target-dir", target];
+    cargo(&[&arguments[..], &packages].concat()).done().unwrap();
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(root().join("snapshots/api"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    settings.bind(|| insta::assert_snapshot!("perfx-format", version + "\n\n" + &api(&pages)));
+    let updates = std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always");
+    for name in &names {
+        // The libraries build_id and demangle.
+        let pages = Path::new(target).join("doc");
+        let [short, long] = [&name["perfx-".len()..], name].map(|name| pages.join(name.replace('-', "_")));
+        let pages = if short.join("index.html").exists() { short } else { long };
+        // The pages name the version of the compiler whose rustdoc wrote them: other versions print some
+        // types differently.
+        let index = fs::read_to_string(pages.join("index.html")).unwrap();
+        let version = elements(&index, "data-rustdoc-version=\"", "\"").next().unwrap();
+        let version = format!("rustdoc {}", version.split(' ').next().unwrap());
+        let known = fs::read_to_string(root().join(format!("snapshots/api/{name}.snap"))).unwrap_or_default();
+        if !known.contains(&version) && !updates {
+            return skipped(&format!("the public items: the snapshot is not of {version}"));
+        }
+        settings.bind(|| insta::assert_snapshot!(&**name, version + "\n\n" + &api(&pages)));
+    }
 }

@@ -1,5 +1,5 @@
 //! The files of a package do not import each other in circles, libraries return errors of their own types,
-//! and the pages list the dependencies of each package.
+//! the pages list the dependencies of each package, and each says what it promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -128,6 +128,37 @@ pub(crate) fn packages() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
     serde_json::from_str(members).unwrap()
+}
+
+/// The folders of the packages that are meant for other programs.
+pub(crate) const PUBLIC: [&str; 5] = ["src/format", "src/build-id", "src/demangle", "src/jit", "src/trace"];
+
+/// crates.io shows a package without the rest of the repository.
+#[test]
+fn every_package_has_licences_and_says_what_it_promises() {
+    let read =
+        |path: String| fs::read_to_string(root().join(&path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let workspace = read("Cargo.toml".to_owned());
+    for package in packages() {
+        let manifest = read(format!("{package}/Cargo.toml"));
+        for wanted in ["\nlicense.workspace = true", "\nrepository.workspace = true", "\"/LICENSE-*\""] {
+            assert!(manifest.contains(wanted), "{package}/Cargo.toml has no {wanted:?}");
+        }
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(read(format!("{package}/{licence}")) == read(licence.to_owned()), "{package}/{licence}");
+        }
+        if package == "." {
+            continue;
+        }
+        let is_public = PUBLIC.contains(&&*package);
+        let front = read(format!("{package}/README.md"));
+        let words = front.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words.contains("versions follow semantic versioning"), is_public, "{package}/README.md");
+        assert_eq!(words.contains("internal to perfx, with no promises"), !is_public, "{package}/README.md");
+        assert!(!is_public || front.contains("```rust\n"), "{package}/README.md has no example");
+        let path = format!("path = \"{package}\", version = \"=");
+        assert_eq!(workspace.contains(&path), !is_public, "the version of {package} is pinned");
+    }
 }
 
 /// A caller can match on the error of a library, and needs no other crate for it.

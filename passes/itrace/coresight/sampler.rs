@@ -321,7 +321,7 @@ impl<'c> Sampler<'c> {
         self.branch = Some(Taken::begin(ip));
     }
 
-    fn fault(&mut self, Fault { reason, ip }: Fault) {
+    fn fault(&mut self, Fault { reason, ip, .. }: Fault) {
         let name = ip.and_then(|ip| self.context.code.name(self.space, ip, 0));
         *self.counts.faults.entry((reason, name.map(Into::into))).or_default() += 1;
     }

@@ -917,7 +917,7 @@ impl<'c> Sampler<'c> {
         }
     }
 
-    fn fault(&mut self, Fault { reason, ip }: Fault, made: &mut SampleQueue) {
+    fn fault(&mut self, Fault { reason, ip, .. }: Fault, made: &mut SampleQueue) {
         let code = &self.context.code;
         // Addresses of guests are not in this code.
         let known = ip.filter(|_| reason != Reason::Guest);

@@ -10,6 +10,7 @@ use crate::bytes::Trace;
 
 /// The packet counts and times of a trace, without its code.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub struct Tally {
     /// The number of packets by kind, in the words of perf, without PAD.
     pub packets: BTreeMap<&'static str, u64>,
