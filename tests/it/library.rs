@@ -19,7 +19,12 @@ use crate::args;
 use crate::promises::unnamed;
 use crate::support::{
     Fixture, Stdin, clean, each_fixture, perf, perfs, perfx, recorded, root, run, skipped, target, temp,
+    workloads,
 };
+
+#[allow(dead_code, reason = "main is for cargo run")]
+#[path = "../../src/format/examples/count_functions.rs"]
+mod count_functions;
 
 #[allow(dead_code, reason = "main is for cargo run")]
 #[path = "../../src/format/examples/count_samples.rs"]
@@ -28,6 +33,10 @@ mod count_samples;
 #[allow(dead_code, reason = "main is for cargo run")]
 #[path = "../../src/format/examples/drop_process.rs"]
 mod drop_process;
+
+#[allow(dead_code, reason = "main is for cargo run")]
+#[path = "../../src/format/examples/strip_kind.rs"]
+mod strip_kind;
 
 #[allow(dead_code, reason = "main is for cargo run")]
 #[path = "../../src/format/examples/write_recording.rs"]
@@ -218,6 +227,44 @@ fn count_samples_counts_what_perf_script_lists() {
         *expected.entry((pid.parse().unwrap(), tid.trim().parse().unwrap())).or_insert(0) += 1;
     }
     assert_eq!(counts, expected);
+}
+
+#[test]
+fn count_functions_counts_what_list_functions_lists() {
+    let Some(root) = workloads() else { return };
+    let fixture = Fixture::new("recorded/fp.p61.data");
+    let counts = count_functions::count_functions(&fixture.path, root).unwrap();
+    let ran = perfx(args!["list", "functions", "--json", "-q", "--root", root, &fixture.path]);
+    let document: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    let of = |row: &serde_json::Value| {
+        (row["function"].as_str().unwrap().to_owned(), row["samples"].as_u64().unwrap())
+    };
+    // perfx also finds the symbols of files that are not below the root folder.
+    let of_program = rows.iter().filter(|row| row["dso"].as_str().unwrap().ends_with("/burn"));
+    let named: BTreeMap<_, _> = of_program.map(of).filter(|(_, count)| *count > 0).collect();
+    assert!(named.len() > 2, "{named:?}");
+    let found: BTreeMap<_, _> = counts.into_iter().filter(|(name, _)| named.contains_key(name)).collect();
+    assert_eq!(found, named);
+}
+
+#[test]
+fn strip_kind_leaves_all_others() {
+    let fixture = Fixture::new("recorded/forks.p61.data");
+    let folder = temp();
+    let output = folder.path().join("out.data");
+    let kinds = |path: &Path| {
+        let mut counts = BTreeMap::new();
+        let mut records = Recording::open(path).unwrap().records();
+        while let Some(record) = records.next_record().unwrap() {
+            *counts.entry(record.kind()).or_insert(0_u64) += 1;
+        }
+        counts
+    };
+    let mut expected = kinds(&fixture.path);
+    let left_out = strip_kind::strip_kind(&fixture.path, RecordType::FORK, &output).unwrap();
+    assert_eq!(expected.remove(&RecordType::FORK), Some(left_out));
+    assert_eq!(kinds(&output), expected);
 }
 
 #[test]
