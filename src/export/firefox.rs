@@ -397,6 +397,16 @@ impl FirefoxProfile {
         self.threads.iter().map(|thread| thread.samples.length as u64).sum()
     }
 
+    /// The name of the process with the most samples.
+    fn program(&self) -> Option<&str> {
+        let mut sums = BTreeMap::<&str, usize>::new();
+        for thread in &self.threads {
+            *sums.entry(&thread.process_name).or_default() += thread.samples.length;
+        }
+        let (name, _) = sums.into_iter().rev().max_by_key(|(_, samples)| *samples)?;
+        Some(name).filter(|name| !name.is_empty())
+    }
+
     /// The number of counter tracks: one for each event and process whose stacks are not shown.
     pub fn counter_tracks(&self) -> usize {
         self.counters.len()
@@ -427,6 +437,7 @@ impl FirefoxProfile {
             "description": "Records that the kernel could not write",
         });
         let meta = serde_json::json!({
+            "arguments": self.command,
             "categories": [category("Other", "grey"), category("User", "yellow"), category("Kernel", "orange")],
             "debug": false,
             "extensions": { "baseURL": [], "id": [], "length": 0, "name": [] },
@@ -436,7 +447,7 @@ impl FirefoxProfile {
             "pausedRanges": [],
             "preprocessedProfileVersion": 62,
             "processType": 0,
-            "product": self.command.as_deref().unwrap_or("perf record"),
+            "product": self.program().unwrap_or("perf record"),
             "sampleUnits": { "eventDelay": "ms", "threadCPUDelta": "µs", "time": "ms" },
             "sourceCodeIsNotOnSearchfox": true,
             "startTime": self.start.unwrap_or(0.0),

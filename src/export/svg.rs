@@ -19,7 +19,7 @@ const LEAST: f64 = 0.5;
 const MARGIN: usize = 10;
 const TITLE: usize = 30;
 /// The maximum length of a name; a frame shows fewer characters.
-const LONGEST: usize = 500;
+const LONGEST: usize = 4096;
 
 /// The contents of the picture.
 #[derive(Clone, Copy, Debug)]
@@ -196,6 +196,9 @@ fn escaped(text: &str) -> String {
             c => escaped.push(c),
         }
     }
+    if text.chars().nth(LONGEST).is_some() {
+        escaped.push('…');
+    }
     escaped
 }
 
@@ -213,6 +216,6 @@ mod tests {
     #[test]
     fn names_stay_text() {
         assert_eq!(escaped("a<b>&\u{202e}\u{1}"), "a&lt;b&gt;&amp;\u{fffd}\u{fffd}");
-        assert_eq!(escaped(&"x".repeat(9999)).len(), LONGEST);
+        assert_eq!(escaped(&"x".repeat(9999)), "x".repeat(LONGEST) + "…");
     }
 }

@@ -336,7 +336,7 @@ fn what_a_profile_holds() {
         &["--root", root.to_str().unwrap(), "--time", "0%-3%"],
     );
     let mut profile = profile(&ran.stdout);
-    profile["meta"]["product"] = "perf record …".into();
+    profile["meta"]["arguments"] = "perf record …".into();
     let parts =
         ["meta", "libs", "shared", "threads", "counters"].map(|part| format!("{part}: {}\n", profile[part]));
     same("export", "firefox", &parts.concat());
