@@ -161,6 +161,19 @@ fn every_package_has_licences_and_says_what_it_promises() {
     }
 }
 
+#[test]
+fn ci_checks_the_oldest_compiler_that_the_manifest_permits() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let manifest = read("Cargo.toml");
+    let oldest = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = \""))
+        .unwrap()
+        .trim_end_matches('"');
+    assert!(read(".github/workflows/ci.yml").contains(&format!("rust:{oldest}-bookworm")));
+    assert!(read("README.md").contains(&format!("Rust toolchain ({oldest} or later)")));
+}
+
 /// A caller can match on the error of a library, and needs no other crate for it.
 #[test]
 fn no_library_uses_anyhow() {
