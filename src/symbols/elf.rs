@@ -1,5 +1,5 @@
-//! Reads the parts of an ELF file that symbolization needs: the symbols of code, the mapping from file
-//! offsets to addresses, and the name of the debug file.
+//! Reads the parts of an ELF file that symbolization needs: the symbols of code and data, the mapping from
+//! file offsets to addresses, and the name of the debug file.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use build_id::{BuildId, Error, Metered};
 use object::elf::{
     EM_AARCH64, EM_ARM, EM_RISCV, ET_REL, FileHeader32, FileHeader64, PF_X, PT_LOAD, SHF_EXECINSTR, SHN_ABS,
     SHT_DYNSYM, SHT_NOBITS, SHT_RELA, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE,
-    STV_DEFAULT, STV_PROTECTED,
+    STT_OBJECT, STV_DEFAULT, STV_PROTECTED,
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
 use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
@@ -113,7 +113,8 @@ impl ElfFile {
     /// The virtual address of the byte at this offset of the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let inside = |&&(start, size, _): &&(u64, u64, u64)| offset >= start && offset - start < size;
-        let (start, _, address) = self.segments.iter().find(inside)?;
+        // A segment can be larger in memory than in the file, where the next one follows.
+        let (start, _, address) = self.segments.iter().rfind(inside)?;
         address.checked_add(offset - start)
     }
 
@@ -223,8 +224,8 @@ where
                 continue;
             }
             let section = sections.get(usize::from(index.0));
-            let is_code = match kind {
-                STT_FUNC | STT_GNU_IFUNC => true,
+            let is_shown = match kind {
+                STT_FUNC | STT_GNU_IFUNC | STT_OBJECT => true,
                 // A label in assembly, except the mapping symbols for disassemblers (`$x` code, `$d` data).
                 STT_NOTYPE => {
                     let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
@@ -241,7 +242,7 @@ where
                 }
                 _ => false,
             };
-            if !is_code {
+            if !is_shown {
                 continue;
             }
             let mut start: u64 = symbol.st_value(endian).into();
@@ -347,4 +348,55 @@ fn debug_link(link: &[u8], endian: Endianness) -> Option<(Vec<u8>, u32)> {
     let crc = if endian == Endianness::Little { u32::from_le_bytes(crc) } else { u32::from_be_bytes(crc) };
     // Only a plain file name is accepted: a path could lead anywhere.
     (!name.is_empty() && !name.contains(&b'/') && name != b"..").then(|| (name.to_vec(), crc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::elf;
+
+    /// Regression: the names of all functions were read again for each stub, so that the stubs of libraries
+    /// with thousands of them had none.
+    #[test]
+    fn all_stubs_of_a_table_have_names() {
+        const COUNT: u64 = 1000;
+        // GLOB_DAT of the function for slots after the file.
+        let slot = |number: u64| 0x10_0000 + 8 * number;
+        let row = |number| [slot(number), 1 << 32 | 6, 0].map(u64::to_le_bytes).concat();
+        let relocations: Vec<u8> = (0..COUNT).flat_map(row).collect();
+        let made = |stubs: Vec<u8>| elf(&[(".rela.plt", relocations.clone()), (".plt.got", stubs)]);
+        let empty = made(vec![0; 8 * COUNT as usize]);
+        let at = empty.windows(8 * COUNT as usize).rposition(|bytes| bytes.iter().all(|byte| *byte == 0));
+        let at = at.unwrap() as u64 & !7;
+        let stub = |number: u64| {
+            let distance = slot(number) - (at + 8 * number + 6);
+            [&[0xff, 0x25][..], &(distance as u32).to_le_bytes(), &[0x66, 0x90]].concat()
+        };
+        let bytes = made((0..COUNT).flat_map(stub).collect());
+        let left = Cell::new(2 * bytes.len() as u64);
+        let file = read::<FileHeader64<Endianness>, _>(Metered::new(&bytes[..], &left)).unwrap();
+        assert_eq!(file.stubs.len() as u64, COUNT);
+    }
+
+    #[test]
+    fn an_offset_is_in_the_last_segment_that_begins_before_it() {
+        let segments = vec![(0, 0x100, 0x1000), (0x100, 0x180, 0x2100), (0x200, 0x300, 0x3200)];
+        let file = ElfFile { segments, ..ElfFile::default() };
+        let addresses = [0xff, 0x1ff, 0x200, 0x27f, 0x4ff, 0x500].map(|offset| file.address_of(offset));
+        assert_eq!(addresses, [Some(0x10ff), Some(0x21ff), Some(0x3200), Some(0x327f), Some(0x34ff), None]);
+    }
+
+    #[test]
+    fn variables_have_names_except_those_of_threads() {
+        let whole = elf(&[]);
+        let at = whole.windows(8).position(|bytes| bytes == [1, 0, 0, 0, 0x12, 0, 1, 0]).unwrap();
+        // STT_OBJECT, STT_FUNC, STT_SECTION, STT_TLS.
+        let names = [0x11, 0x12, 0x13, 0x16].map(|info| {
+            let mut bytes = whole.clone();
+            bytes[at + 4] = info;
+            let file = ElfFile::from_bytes(&bytes).unwrap();
+            file.symbols.iter().map(|symbol| symbol.shown().into_owned()).collect::<Vec<_>>()
+        });
+        assert_eq!(names.map(|names| names.len()), [1, 1, 0, 0]);
+    }
 }

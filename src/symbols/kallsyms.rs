@@ -27,7 +27,9 @@ fn symbol(line: &[u8], module: Option<&[u8]>) -> Option<Symbol> {
     let (start, kind, name) = (words.next()?, words.next()?, words.next()?);
     let of = words.next().and_then(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
     let start = u64::from_str_radix(str::from_utf8(start).ok()?, 16).ok()?;
-    if of != module || start == 0 || !matches!(kind, b"T" | b"t" | b"W" | b"w") || is_mark(name) {
+    // perf also names data, but no constants (`R`).
+    let is_shown = matches!(kind, b"T" | b"t" | b"W" | b"w" | b"D" | b"d" | b"B" | b"b");
+    if of != module || start == 0 || !is_shown || is_mark(name) {
         return None;
     }
     Some(Symbol {
@@ -56,12 +58,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("kallsyms");
         let text = "0000000000000000 A absent\nffffffff81000000 T _text\nffffffff81000000 T _stext\nffffffff81000100 t f\n\
-                    ffffffff81000180 D data\nnonsense\n\nffffffffc0000000 t g\t[ext4]\nffffffffc0000100 T h\t[xfs]\n";
+                    ffffffff81000180 D data\nffffffff81000184 R constant\nffffffff81000200 b zeros\nnonsense\n\nffffffffc0000000 t g\t[ext4]\nffffffffc0000100 T h\t[xfs]\n";
         std::fs::write(&file, text).unwrap();
         let kernel = read(&file, None).unwrap();
         let name = |symbols: &Symbols, at| symbols.find(at).map(|symbol| symbol.shown().into_owned());
         assert_eq!(name(&kernel, 0xffff_ffff_8100_00ff).unwrap(), "_stext");
-        assert_eq!(name(&kernel, 0xffff_ffff_8100_0190).unwrap(), "f");
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_017f).unwrap(), "f");
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0190).unwrap(), "data");
+        assert_eq!(name(&kernel, 0xffff_ffff_8100_0200).unwrap(), "zeros");
         assert_eq!(name(&read(&file, Some(b"ext4")).unwrap(), 0xffff_ffff_c000_0001).unwrap(), "g");
     }
 

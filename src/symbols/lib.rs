@@ -44,7 +44,7 @@ pub use crate::sources::{
 };
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 
-/// A function, or another symbol that samples may hit.
+/// A function, a variable, or another symbol that samples may hit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbol {
     /// Start address.

@@ -10,7 +10,7 @@ use object::elf::{
 use object::read::elf::{FileHeader, Rel, Rela, SectionHeader, Sym};
 use object::{Endian as _, Endianness, ReadRef};
 
-use crate::name::text_at;
+use crate::name::{Name, Names};
 use crate::{Symbol, Symbols};
 
 /// A stub of a procedure linkage table.
@@ -26,17 +26,20 @@ pub struct Stub {
 enum StubTarget {
     /// The dynamic linker: the first stub of a table.
     Linker,
-    Function(Box<[u8]>),
+    Function(Name),
     /// The function that the code at this address chooses when the program starts (STT_GNU_IFUNC).
     Chosen(u64),
 }
+
+/// Maximum mean length of the names of stubs, bytes: ten times that of C++ libraries.
+const MOST_NAMED: usize = 1 << 10;
 
 impl Stub {
     /// The stub as a symbol; `symbols` are those of the file.
     pub(crate) fn named(self, symbols: &Symbols) -> Symbol {
         let name = match &self.target {
             StubTarget::Linker => b".plt".to_vec(),
-            StubTarget::Function(name) => [name, &b"@plt"[..]].concat(),
+            StubTarget::Function(name) => [&**name, b"@plt"].concat(),
             StubTarget::Chosen(by) => match symbols.find(*by).filter(|symbol| symbol.start == *by) {
                 Some(symbol) => [&*symbol.name, b"@plt"].concat(),
                 None => format!("*ABS*+{by:#x}@plt").into_bytes(),
@@ -76,13 +79,23 @@ where
     /// All stubs. If the code of a stub shows its slot, that determines the relocation, because those of
     /// functions chosen at the start are in any order.
     pub(crate) fn stubs(&self) -> Vec<Stub> {
-        match self.machine {
+        let mut stubs = match self.machine {
             EM_X86_64 | EM_386 | EM_AARCH64 => self.by_slot(),
             EM_S390 => self.by_order(32, 32),
             EM_RISCV => self.by_order(32, 16),
             EM_ARM => self.of_arm(),
             _ => Vec::new(),
-        }
+        };
+        // Each stub will have a copy of the name, and many can have the same long one.
+        let mut left = stubs.len() * MOST_NAMED;
+        stubs.retain(|stub| match &stub.target {
+            StubTarget::Function(name) => left.checked_sub(name.len()).is_some_and(|rest| {
+                left = rest;
+                true
+            }),
+            StubTarget::Linker | StubTarget::Chosen(_) => true,
+        });
+        stubs
     }
 
     fn by_slot(&self) -> Vec<Stub> {
@@ -124,7 +137,7 @@ where
     fn targets(&self) -> HashMap<u64, StubTarget> {
         let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
         let slots = names.into_iter().flat_map(|name| self.slots(name));
-        slots.filter_map(|(slot, names)| Some((slot.at, self.target(&slot, names)?))).collect()
+        slots.filter_map(|(at, target)| Some((at, target?))).collect()
     }
 
     /// The stubs of 32-bit Arm. Those called from Thumb code have 4 bytes more at the start; perf assumes 12
@@ -152,9 +165,9 @@ where
             |start: u64, size: usize, target| Stub { start, end: start.saturating_add(size as u64), target };
         let slots = [&b".rela.plt"[..], b".rel.plt"].into_iter().flat_map(|name| self.slots(name));
         let named =
-            slots.zip(entries.chunks_exact(entry)).zip(0_u64..).filter_map(|(((slot, names), _), number)| {
+            slots.zip(entries.chunks_exact(entry)).zip(0_u64..).filter_map(|(((_, target), _), number)| {
                 let start = table.at.wrapping_add(header as u64 + number * entry as u64);
-                Some(stub(start, entry, self.target(&slot, names)?))
+                Some(stub(start, entry, target?))
             });
         std::iter::once(stub(table.at, header, StubTarget::Linker)).chain(named).collect()
     }
@@ -180,8 +193,8 @@ where
         self.sections.iter().find(|section| (self.name_of)(section) == name)
     }
 
-    /// The slots of a section of relocations, each with the section of its symbols.
-    fn slots(&self, name: &[u8]) -> Vec<(Slot, &'data Elf::SectionHeader)> {
+    /// The slots of a section of relocations, each with its target, if known.
+    fn slots(&self, name: &[u8]) -> Vec<(u64, Option<StubTarget>)> {
         let endian = self.endian;
         let Some(section) = self.section(name) else { return Vec::new() };
         let Some(names) = self.sections.get(section.sh_link(endian) as usize) else { return Vec::new() };
@@ -207,7 +220,21 @@ where
                 .collect(),
             _ => Vec::new(),
         };
-        slots.into_iter().map(|slot| (slot, names)).collect()
+        // Each reading of a section counts towards the bytes that may be read of the file.
+        let symbols = self.rows::<Elf::Sym>(names);
+        let strings = self.sections.get(names.sh_link(endian) as usize);
+        let strings = strings.and_then(|strings| strings.data(endian, self.data).ok()).unwrap_or_default();
+        let (mut strings, mut known) = (Names::new(strings), HashMap::new());
+        let mut name = |symbol: u32| {
+            let place = strings.range(symbols.get(symbol as usize)?.st_name(endian));
+            strings.name(place).filter(|name| !name.is_empty())
+        };
+        let mut target = |slot: &Slot| match slot.symbol {
+            0 => (slot.chooser != 0).then_some(StubTarget::Chosen(slot.chooser)),
+            // Many slots can have the same symbol.
+            symbol => known.entry(symbol).or_insert_with(|| name(symbol)).clone().map(StubTarget::Function),
+        };
+        slots.into_iter().map(|slot| (slot.at, target(&slot))).collect()
     }
 
     fn rows<T: object::Pod>(&self, section: &'data Elf::SectionHeader) -> &'data [T] {
@@ -236,17 +263,6 @@ where
             Some(self.endian.read_u32(*bytes))
         });
         word.map_or(0, u64::from)
-    }
-
-    fn target(&self, slot: &Slot, names: &'data Elf::SectionHeader) -> Option<StubTarget> {
-        if slot.symbol == 0 {
-            return (slot.chooser != 0).then_some(StubTarget::Chosen(slot.chooser));
-        }
-        let symbol = self.rows::<Elf::Sym>(names).get(slot.symbol as usize)?;
-        let strings = self.sections.get(names.sh_link(self.endian) as usize)?;
-        let strings = strings.data(self.endian, self.data).ok()?;
-        let name = text_at(strings, symbol.st_name(self.endian));
-        (!name.is_empty()).then(|| StubTarget::Function(name.into()))
     }
 
     /// The stub for the dynamic linker at the beginning of a lazily bound table.

@@ -3,7 +3,8 @@
 /// The build-id of each file.
 pub(crate) const ID: [u8; 20] = [0x5a; 20];
 
-/// An ELF file of x86-64 with these sections, one function, and a build-id. Addresses are file offsets.
+/// An ELF file of x86-64 with these sections, one function, and a build-id; `.rela.` begins the names of
+/// relocations. Addresses are file offsets.
 pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let note = [&[4, 0, 0, 0, 20, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &ID].concat();
     // The name, the kind, the section it is in, the address and the size.
@@ -12,7 +13,8 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let symbols = [&[0; 24], &symbol[..]].concat();
     let mut parts: Vec<(&str, u32, &[u8])> =
         vec![(".note.gnu.build-id", 7, &note), (".symtab", 2, &symbols), (".strtab", 3, b"\0function\0")];
-    parts.extend(sections.iter().map(|(name, bytes)| (*name, 1, &bytes[..])));
+    let kind = |name: &str| if name.starts_with(".rela.") { 4 } else { 1 };
+    parts.extend(sections.iter().map(|(name, bytes)| (*name, kind(name), &bytes[..])));
     let names: String = parts.iter().map(|(name, ..)| format!("\0{name}")).collect::<String>() + "\0";
     parts.push(("", 3, names.as_bytes()));
     // Room for the headers of the file and of its segment.
@@ -26,7 +28,11 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
             table.extend(value.to_le_bytes());
         }
         // The section with names of symbols, the number of local ones, the alignment, the size of an entry.
-        let [link, info, size] = if *kind == 2 { [3, 1, 24] } else { [0; 3] };
+        let [link, info, size] = match *kind {
+            2 => [3, 1, 24],
+            4 => [2, 0, 24],
+            _ => [0; 3],
+        };
         table.extend([link, info, 1, 0, size, 0].map(u32::to_le_bytes).concat());
         contents.extend(*bytes);
     }
