@@ -21,6 +21,7 @@ pub fn schemas() -> Vec<(&'static str, serde_json::Value)> {
         ("du", schema::<commands::du::Output<'_>>()),
         ("dump", schema::<commands::dump::Output<'_>>()),
         ("info", schema::<commands::info::Output<'_>>()),
+        ("list-calls", schema::<commands::list::CallOutput>()),
         ("list-functions", schema::<commands::list::RankedOutput>()),
         ("list", schema::<commands::list::Output>()),
         ("pack", schema::<commands::pack::Output<'_>>()),

@@ -1,6 +1,7 @@
 //! `perfx list` lists the events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings of a
 //! recording, and ranks its functions and call stacks.
 
+mod calls;
 mod functions;
 mod meant;
 
@@ -13,6 +14,7 @@ use perfx_look::json::{Document, Text};
 use perfx_look::render;
 use perfx_pipeline::Report;
 
+use self::calls::CallArgs;
 use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{StackArgs, each_recording};
@@ -32,12 +34,18 @@ use crate::term::units::{count, fitted};
 /// the order of the recording. DSOs with samples show what names their functions: symbols and source lines,
 /// symbols, only exported symbols, or none; the report says why names are missing and what helps.
 ///
-/// Several recordings add up, except for processes, threads, namespaces and mappings, which are listed for
-/// one.
+/// With --itrace, functions are listed with all their calls in a hardware trace, and how long these took (ns).
+/// The calls of one function, or with --between the spans from one function to another, are listed by their
+/// durations. The time at which a thread did not run (SWITCH records) is apart (off CPU).
+///
+/// Several recordings add up, except for processes, threads, namespaces, mappings and calls, which are listed
+/// for one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
 ///   perfx list functions perf.data --comm nginx --callers malloc
+///   perfx list functions --itrace --sort p99 perf.data
+///   perfx list calls handle_request perf.data
 ///   perfx list events perf.data
 ///   perfx list processes --json perf.data | jq '.rows[] | select(.samples == 0).pid'
 ///   perf record -o - ./program | perfx list dsos
@@ -51,6 +59,8 @@ pub(crate) struct List {
     inputs: InputsArgs,
     #[command(flatten, next_help_heading = "Functions and stacks")]
     rank: RankArgs,
+    #[command(flatten, next_help_heading = "Calls of a trace")]
+    calls: CallArgs,
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
     #[command(flatten, next_help_heading = "Options")]
@@ -64,6 +74,8 @@ enum What {
     Functions,
     /// Call stacks, with their shares of the samples
     Stacks,
+    /// Calls of a function in a hardware trace (perfx list calls NAME): durations, and the slowest calls
+    Calls,
     /// Events, also those without samples
     Events,
     /// Mapped files, kernels and other code, with the number of their mappings
@@ -84,12 +96,20 @@ enum What {
 
 pub(crate) type Output = Document<3, Listing>;
 
+pub(crate) use self::calls::Output as CallOutput;
 pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
         let stacks = StackArgs::of(&self.select, self.read);
+        if self.what != What::Calls {
+            self.calls.refuse()?;
+        }
         let what = match self.what {
+            What::Calls => {
+                let head = self.rank.head_of_calls()?;
+                return self.calls.run(head, &self.inputs, &stacks, self.read.format);
+            }
             What::Functions => return self.rank.functions(&self.inputs, &stacks, self.read.format),
             What::Stacks => return self.rank.stacks(&self.inputs, &stacks, self.read.format),
             What::Events => list::What::Events,

@@ -9,6 +9,7 @@ mod follow;
 mod functions;
 mod nodes;
 mod read;
+mod watched;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use self::branch::Part;
 use self::follow::{Follower, Out};
 use self::functions::Functions;
 use self::read::Reader;
+use self::watched::Slowest;
+pub use self::watched::{CallList, CalledRow, Instance, IsNamed, Watched, WatchedCalls};
 use crate::chains::Resolver;
 use crate::stacks::{Grouping, Stacks};
 
@@ -34,13 +37,15 @@ pub struct ChosenCalls<'c> {
     pub filter: &'c FilterOptions,
     /// Ascending half-open ranges in ns; `None` for all times.
     pub times: Option<&'c [Range<u64>]>,
+    /// Calls that are shown one by one.
+    pub watched: Option<&'c WatchedCalls<'c>>,
 }
 
 impl Stacks {
     /// Follows the calls in the trace of a recording. Its last event is that of the branches in `decoded`; in
     /// `facts`, it is [`EventFacts::of_calls`](perfx_resolve::EventFacts::of_calls). Rows have calls as
     /// samples, and the time in ns as period. Functions are distinguished by their symbols, which are
-    /// searched for in the places of `ids`.
+    /// searched for in the places of `ids`. Returns the watched calls, too.
     ///
     /// # Errors
     ///
@@ -53,14 +58,15 @@ impl Stacks {
         chosen: ChosenCalls<'_>,
         threads: usize,
         report: &mut Report,
-    ) -> Result<Stacks> {
+    ) -> Result<(Stacks, Option<Watched>)> {
         let event = facts.events.len().checked_sub(1).context("the recording has no events")?;
         let of_tasks = Arc::new(chosen.filter.of_tasks());
         let selected = SelectedSamples::if_any(recording, &of_tasks, threads, report)?;
         let (features, endian) = (recording.features.clone(), recording.endian);
         let search = Search { facts, features: &features, endian, ids, inlined: false };
         let (files, out) = (dwarf_files(), Out::new(event as u32, grouping, chosen.times));
-        let mut follower = Follower::new(Functions::new(search, &files), out)?;
+        let slowest = chosen.watched.map(|watched| Slowest::new(watched.most));
+        let mut follower = Follower::new(Functions::new(search, &files, chosen.watched), out, slowest)?;
         let layouts = &Layouts::new(&recording.all_events());
         let reader = |_| {
             let (is_selected, resolver) =
@@ -76,7 +82,7 @@ impl Stacks {
             follower.join(part)
         })?;
         losses.say("not followed", report);
-        let mut stacks = follower.finish()?;
+        let (mut stacks, watched) = follower.finish()?;
         if let Some(code) = ChosenCode::of(chosen.filter, stacks.tree.frames(), search)? {
             stacks.retain(&code);
             if stacks.rows.is_empty() {
@@ -89,7 +95,7 @@ impl Stacks {
         if stacks.rows.is_empty() && chosen.times.is_some() {
             report.say(Level::Warning, "nothing was traced at these times");
         }
-        Ok(stacks)
+        Ok((stacks, watched))
     }
 
     /// Keeps the stacks with the chosen code.
@@ -99,6 +105,8 @@ impl Stacks {
             // A parent has a lower number than its children.
             known.push(code.called(known.get(parent as usize), frame));
         }
-        self.rows.retain(|row, _| known.get(row.stack as usize).is_some_and(|stack| code.takes(stack)));
+        let is_taken = |stack: u32| known.get(stack as usize).is_some_and(|stack| code.takes(stack));
+        self.rows.retain(|row, _| is_taken(row.stack));
+        self.durations.retain(|(stack, _), _| is_taken(*stack));
     }
 }

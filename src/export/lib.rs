@@ -17,6 +17,7 @@ mod chains;
 pub mod changes;
 mod counted;
 pub mod csv;
+mod durations;
 pub mod firefox;
 pub mod folded;
 mod functions;
@@ -38,8 +39,9 @@ pub mod svg;
 mod traced;
 pub mod view;
 
-pub use calls::ChosenCalls;
+pub use calls::{CallList, CalledRow, ChosenCalls, Instance, IsNamed, Watched, WatchedCalls};
 pub use chains::StackTree;
+pub use durations::{DurationSummary, Durations, HistogramRow};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use perfx_pipeline::{Error, Result};
 pub use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Function, Named, Search, name_frames};

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::chains::StackTree;
+use crate::durations::{DurationSummary, Durations};
 use crate::functions::{CodePlace, FunctionTotal, NamedStacks};
 use crate::shown::Counted;
 use crate::stacks::{Row, Stacks, Weight};
@@ -95,6 +96,8 @@ pub struct TracedRow {
     pub self_ns: Decimal<u64>,
     /// The time in it and in the functions that it called, ns
     pub total_ns: Decimal<u64>,
+    /// How long its calls took; null if none began and ended in the trace. A recursive call counts, too
+    pub durations: Option<DurationSummary>,
 }
 
 /// A call stack.
@@ -142,6 +145,10 @@ pub enum Order {
     Name,
     /// By file, then as [`Order::Own`].
     Dso,
+    /// By the longest call in a trace.
+    Longest,
+    /// By the duration that 99 % of the calls in a trace do not exceed.
+    Percentile,
 }
 
 /// The limits of a tree of calls.
@@ -159,13 +166,16 @@ pub struct Ranking {
     named: NamedStacks,
     /// The samples in the innermost function of each node.
     of_nodes: Vec<Weight>,
+    /// The durations of each function's calls in a trace.
+    durations: Vec<Durations>,
     /// All samples.
     counted: Counted,
 }
 
 impl Default for Ranking {
     fn default() -> Ranking {
-        Ranking { named: NamedStacks::new(1), of_nodes: Vec::new(), counted: Counted::default() }
+        let (named, counted) = (NamedStacks::new(1), Counted::default());
+        Ranking { named, of_nodes: Vec::new(), durations: Vec::new(), counted }
     }
 }
 
@@ -185,6 +195,12 @@ impl Ranking {
             |row: &Row, weight: &Weight| if Some(row.event) == event { *weight } else { Weight::default() };
         let of_nodes = self.named.of_nodes(stacks, &placed, of_event);
         self.of_nodes.iter_mut().zip(of_nodes).for_each(|(sum, weight)| *sum += weight);
+        self.durations.resize(self.named.functions.len(), Durations::default());
+        for (&(stack, bucket), &calls) in &stacks.durations {
+            let node = placed.get(stack as usize).and_then(|&node| self.named.nodes.get_index(node as usize));
+            let of = node.and_then(|&(_, function)| self.durations.get_mut(function as usize));
+            of.into_iter().for_each(|durations| durations.add(bucket, calls));
+        }
         Ok(named)
     }
 
@@ -215,9 +231,17 @@ impl Ranking {
         let mut sorted: Vec<_> = totals.filter(|(_, of)| !of.total.is_zero()).collect();
         let own = |of: &FunctionTotal| Reverse((of.own.period, of.own.samples, of.total.period));
         let total = |of: &FunctionTotal| Reverse((of.total.period, of.total.samples, of.own.period));
+        let lasting: Vec<Option<Decimal<u64>>> = match order {
+            Order::Longest => self.durations.iter().map(|of| Some(of.summary()?.max_ns)).collect(),
+            Order::Percentile => self.durations.iter().map(|of| Some(of.summary()?.p99_ns)).collect(),
+            _ => Vec::new(),
+        };
+        let lasting = |function: u32| Reverse(lasting.get(function as usize).copied().flatten());
         sorted.sort_by(|(one, a), (other, b)| {
+            let lasting = (lasting(*one), lasting(*other));
             let (one, other) = (self.function(*one), self.function(*other));
             let by_order = match order {
+                Order::Longest | Order::Percentile => (lasting.0, own(a)).cmp(&(lasting.1, own(b))),
                 Order::Own => own(a).cmp(&own(b)),
                 Order::Total => total(a).cmp(&total(b)),
                 Order::Samples => (Reverse(a.own.samples), own(a)).cmp(&(Reverse(b.own.samples), own(b))),
@@ -239,6 +263,7 @@ impl Ranking {
                 calls: own.samples,
                 self_ns: Decimal(own.period),
                 total_ns: Decimal(total.period),
+                durations: self.durations.get(number as usize).and_then(Durations::summary),
             }
         };
         let rows = self.sorted(order).into_iter().take(head).map(row).collect();

@@ -21,6 +21,7 @@ use perfx_samples::{Before, Counters, Late, Losses, SampleView, Select, Visit, s
 
 use crate::chains::{At, Deferred, Lack, Resolver, StackTree, Waiting, numbered};
 use crate::counted::counted_events;
+use crate::durations::OfStacks;
 
 /// The weight of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -108,6 +109,8 @@ pub struct Stacks {
     pub labels: IndexSet<Label, RandomState>,
     /// The weight of each group of samples.
     pub rows: IndexMap<Row, Weight, RandomState>,
+    /// The durations of the calls in a trace.
+    pub(crate) durations: OfStacks,
     /// The sampled events, each with the times of its earliest and latest sample that has one.
     pub times: BTreeMap<u32, Option<(Time, Time)>>,
     /// How the selected events are counted.

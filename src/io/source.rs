@@ -74,6 +74,13 @@ impl InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
 
+    /// The first positional argument, for a command that takes something else there, and the other inputs.
+    pub(crate) fn split_first(&self) -> (Option<&PathBuf>, InputsArgs) {
+        let mut positional = self.positional.iter();
+        let first = positional.next();
+        (first, InputsArgs { positional: positional.cloned().collect(), input: self.input.clone() })
+    }
+
     /// The inputs, at least one: first those of `-i`. Standard input, empty if read again, may occur once.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();

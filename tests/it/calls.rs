@@ -135,10 +135,11 @@ struct Open {
     since: u64,
 }
 
-/// The time from each call of a function to its return, summed up, as perf shows calls and returns; calls of
-/// itself are part of the outermost one. Functions that did not return are left out.
-fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
-    let (mut sums, mut unknown) = (BTreeMap::<String, u64>::new(), BTreeSet::new());
+/// The time from each call of a function to its return, as perf shows calls and returns: the sum, with calls
+/// of itself as part of the outermost one, and those of all calls, ascending. Functions that did not return
+/// are left out.
+fn times(script: &str, functions: &Functions) -> BTreeMap<String, (u64, Vec<u64>)> {
+    let (mut sums, mut unknown) = (BTreeMap::<String, (u64, Vec<u64>)>::new(), BTreeSet::new());
     let mut threads: BTreeMap<String, Vec<Open>> = BTreeMap::new();
     for line in script.lines() {
         let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "=>").collect();
@@ -158,9 +159,10 @@ fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
         {
             unknown.extend(open.drain(at + 1..).map(|lost| lost.function));
             let Open { function, since, .. } = open.pop().unwrap();
-            if open.iter().all(|open| open.function != function) {
-                *sums.entry(function).or_default() += time - since;
-            }
+            let is_outermost = open.iter().all(|open| open.function != function);
+            let (sum, all) = sums.entry(function).or_default();
+            *sum += if is_outermost { time - since } else { 0 };
+            all.push(time - since);
         } else {
             // ptmake.py lets an instruction return that is preceded by a signal.
             unknown.extend(open.drain(..).map(|open| open.function));
@@ -169,7 +171,8 @@ fn times(script: &str, functions: &Functions) -> BTreeMap<String, u64> {
     let left = threads.into_values().flatten().map(|open| open.function);
     unknown.extend(left);
     unknown.insert("[loop]".to_owned());
-    sums.retain(|function, sum| !unknown.contains(function) && *sum > 0);
+    sums.retain(|function, (sum, _)| !unknown.contains(function) && *sum > 0);
+    sums.values_mut().for_each(|(_, all)| all.sort_unstable());
     sums
 }
 
@@ -191,8 +194,21 @@ fn the_times_of_functions_are_those_between_the_calls_and_returns_of_perf() {
             let (_, rows) = list(name, folder.path(), &[]);
             let found = column(&rows, "total_ns");
             let mut compared = 0;
-            for (function, time) in expected.iter().filter(|(function, _)| !jumped.contains(*function)) {
+            for (function, (time, all)) in expected.iter().filter(|(name, _)| !jumped.contains(*name)) {
                 assert_eq!(found.get(function), Some(time), "{name}: {function}");
+                let row = rows.iter().find(|row| row["function"] == **function).unwrap();
+                let durations = |field: &str| number(&row["durations"], field);
+                assert_eq!(durations("calls"), all.len() as u64, "{name}: {function}");
+                let [sum, off_cpu] = [all.iter().sum::<u64>(), durations("off_cpu_ns")];
+                assert_eq!(durations("mean_ns"), (sum - off_cpu) / all.len() as u64, "{name}: {function}");
+                if off_cpu == 0 {
+                    assert_eq!(durations("max_ns"), *all.last().unwrap(), "{name}: {function}");
+                    for (field, percent) in [("median_ns", 50), ("p99_ns", 99)] {
+                        let exact = all[(all.len() * percent).div_ceil(100) - 1];
+                        let found = durations(field);
+                        assert!(found.abs_diff(exact) * 100 <= exact, "{name}: {function}: {found} {exact}");
+                    }
+                }
                 compared += 1;
             }
             assert!(compared > 4, "{name}: {expected:?}");
@@ -323,6 +339,82 @@ fn calls_are_selected_by_their_tasks_and_their_code() {
         "{}",
         ran.stderr
     );
+}
+
+/// The output of `list calls`.
+fn calls(name: &str, programs: &Path, more: &[&str]) -> Json {
+    let args = args!["list", "calls", "--json", "--foreign", "--root", programs, "-i", data(name)];
+    let ran = perfx([&args[..], &more.iter().map(Into::into).collect::<Vec<_>>()].concat());
+    let document = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{name}: {}", ran.stderr));
+    conforms("list-calls", &document).unwrap();
+    document
+}
+
+#[test]
+fn the_calls_of_a_function_are_listed_by_their_durations() {
+    let folder = named_root();
+    let rows = list("times", folder.path(), &[]).1;
+    for function in ["leaf", "deep", "printf_core"] {
+        let row = rows.iter().find(|row| row["function"] == function).unwrap();
+        let found = calls("times", folder.path(), &[function]);
+        assert_eq!((&found["durations"], &found["functions"][0]), (&row["durations"], &Json::from(function)));
+        let all: u64 = found["histogram"].as_array().unwrap().iter().map(|row| number(row, "calls")).sum();
+        assert_eq!(all + number(&found, "unfinished"), number(row, "calls"));
+        let slowest = found["slowest"].as_array().unwrap();
+        let lasted: Vec<u64> = slowest.iter().map(|call| number(call, "duration_ns")).collect();
+        assert_eq!((lasted.len() as u64, lasted[0]), (all.min(10), number(&row["durations"], "max_ns")));
+        assert!(lasted.is_sorted_by(|longer, other| longer >= other), "{lasted:?}");
+    }
+    // The slowest call called itself once, and a leaf.
+    let found = calls("times", folder.path(), &["deep", "--head", "1"]);
+    let called = &found["slowest"][0]["called"];
+    assert_eq!([&called[0]["function"], &called[1]["function"]], ["deep", "leaf"]);
+    assert_eq!(found["slowest"].as_array().unwrap().len(), 1);
+    // The time off the CPU is apart.
+    let rows = list("switch", folder.path(), &[]).1;
+    let sw = &rows.iter().find(|row| row["function"] == "sw").unwrap()["durations"];
+    let found = calls("switch", folder.path(), &["sw"]);
+    let slowest = found["slowest"].as_array().unwrap();
+    assert_eq!(slowest.iter().map(|call| number(call, "off_cpu_ns")).max(), Some(number(sw, "off_cpu_ns")));
+    assert!(number(sw, "off_cpu_ns") > 2000 && number(&slowest[0], "duration_ns") < 2000, "{found}");
+}
+
+#[test]
+fn a_span_lasts_from_a_call_of_one_function_to_that_of_another() {
+    let folder = named_root();
+    let spans = |more: &[&str]| {
+        let found = calls("times", folder.path(), &[&["--between"], more].concat());
+        let count = found["durations"]["calls"].as_u64().unwrap_or(0);
+        (count, number(&found, "unfinished"), found)
+    };
+    // Each of the 100 calls of the leaf begins a span, which the next one ends.
+    let (finished, unfinished, _) = spans(&["leaf", "leaf"]);
+    assert_eq!((finished, unfinished), (99, 1));
+    // Until the return, a span is a call.
+    let row = list("times", folder.path(), &[]).1.into_iter().find(|row| row["function"] == "leaf").unwrap();
+    let (_, unfinished, found) = spans(&["leaf", "leaf", "--until-return"]);
+    assert_eq!((&found["durations"], unfinished), (&row["durations"], 0));
+    let (finished, _, found) = spans(&["main", "printf_core"]);
+    assert_eq!((finished, number(&found["slowest"][0], "time_ns")), (1, 1_000_000_640));
+    assert_eq!(number(&found["slowest"][0], "duration_ns"), 1_000_005_375 - 1_000_000_640);
+}
+
+#[test]
+fn calls_that_are_not_in_the_trace_are_reported() {
+    let folder = named_root();
+    let run = |more: &[&str]| {
+        let args = args!["list", "calls", "--foreign", "--root", folder.path(), "-i", data("times")];
+        perfx([&args[..], &more.iter().map(Into::into).collect::<Vec<_>>()].concat())
+    };
+    let ran = run(&["leav"]);
+    assert!(ran.stderr.contains("no function has the name `leav`; similar names: `leaf`"), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
+    let ran = run(&["_start_c"]);
+    assert!(ran.stderr.contains("no call has its begin and end in the trace; "), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
+    assert_eq!(run(&[]).code, Some(2));
+    assert_eq!(run(&["leaf", "--callers", "main"]).code, Some(2));
+    assert_eq!(perfx(args!["list", "events", "--between", "a", "b", data("times")]).code, Some(2));
 }
 
 #[test]

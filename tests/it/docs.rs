@@ -391,10 +391,11 @@ fn the_schemas_are_those_of_the_printed_types() {
 }
 
 /// The properties that are strings of decimal digits, because they may need more than 53 bits.
-const DECIMAL: [&str; 22] = [
-    "clock_ns", "cycles", "duration_ns", "filtered_samples", "first_ns", "id", "inode", "instructions",
-    "last_ns", "lost", "lost_records", "lost_samples", "period", "resolution_ns", "self_ns", "span_ns",
-    "time_ns", "total_ns", "total_period", "traced_ns", "wall_ns", "weight",
+const DECIMAL: [&str; 29] = [
+    "clock_ns", "cycles", "duration_ns", "filtered_samples", "first_ns", "from_ns", "id", "inode",
+    "instructions", "last_ns", "lost", "lost_records", "lost_samples", "max_ns", "mean_ns", "median_ns",
+    "off_cpu_ns", "p99_ns", "period", "resolution_ns", "self_ns", "span_ns", "time_ns", "to_ns", "total_ns",
+    "total_period", "traced_ns", "wall_ns", "weight",
 ];
 
 /// The properties that are hexadecimal strings.

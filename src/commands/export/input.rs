@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_auxtrace::{Presence, Tracer};
-use perfx_export::{ChainQuality, ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks};
+use perfx_export::{
+    ChainQuality, ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks, Watched, WatchedCalls,
+};
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
@@ -142,9 +144,21 @@ impl StackArgs {
         grouping: Grouping,
         report: &mut Report,
     ) -> Result<Collected> {
-        if !itrace {
-            return self.collect(recording, ids, grouping, report);
+        match itrace {
+            true => Ok(self.trace(recording, ids, grouping, None, report)?.0),
+            false => self.collect(recording, ids, grouping, report),
         }
+    }
+
+    /// Reads the calls of the trace; returns those to be watched, too.
+    pub(crate) fn trace(
+        &self,
+        recording: Recording,
+        ids: &IdOptions,
+        grouping: Grouping,
+        watched: Option<&WatchedCalls<'_>>,
+        report: &mut Report,
+    ) -> Result<(Collected, Option<Watched>)> {
         let (filter, threads) = (self.filter()?, self.threads.count(&recording));
         let what = "--event selects among samples; with --itrace, the calls of the trace are shown";
         ensure!(!filter.chooses_events(), Usage(what.to_owned()));
@@ -155,13 +169,13 @@ impl StackArgs {
         let bar = self.verbosity.progress(&recording);
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
-        let chosen = ChosenCalls { filter: &filter, times: times.as_deref() };
+        let chosen = ChosenCalls { filter: &filter, times: times.as_deref(), watched };
         let mut rows = decoded.iter_mut().flatten();
         let traced = (&mut recording, &mut rows as _);
-        let stacks = Stacks::of_calls(traced, &facts, ids, grouping, chosen, threads, report)?;
+        let (stacks, watched) = Stacks::of_calls(traced, &facts, ids, grouping, chosen, threads, report)?;
         Traced::end((decoded, before), true, report)?;
         let (chooses_events, are_chains_recorded) = (false, false);
-        Ok(Collected { recording, facts, stacks, chooses_events, are_chains_recorded, bar })
+        Ok((Collected { recording, facts, stacks, chooses_events, are_chains_recorded, bar }, watched))
     }
 }
 

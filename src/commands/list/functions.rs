@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use perfx_export::ranking::{CallRow, Order, Ranked, Ranking, Shape};
-use perfx_export::{Grouping, ShownEvent};
+use perfx_export::ranking::{CallRow, Order, Ranked, Ranking, Shape, TracedRow};
+use perfx_export::{DurationSummary, Grouping, ShownEvent};
 use perfx_look::json::Document;
 use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
 
-use super::meant::meant;
+use super::meant::{meant, unknown};
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{
     Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
@@ -19,7 +19,7 @@ use crate::term::units::{NAME, columns, count, without_middle};
 /// How functions and stacks are listed.
 #[derive(Args, Debug)]
 pub(super) struct RankArgs {
-    /// List only the first N rows [default: all functions, 20 stacks]
+    /// List only the first N rows [default: all functions, 20 stacks, the 10 slowest calls]
     #[arg(long, value_name = "N")]
     head: Option<usize>,
     /// Order of the functions [default: self]
@@ -63,6 +63,10 @@ enum SortKey {
     Name,
     /// The DSO
     Dso,
+    /// The longest call in a trace
+    Max,
+    /// The duration that 99% of its calls in a trace do not exceed
+    P99,
 }
 
 pub(crate) fn percentage(text: &str) -> Result<f64, String> {
@@ -88,6 +92,13 @@ impl RankArgs {
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
         self.refuse(&[("--itrace", self.trace.itrace)], "functions and stacks")?;
         self.refuse_trees()
+    }
+
+    /// The number of calls to list; refuses other options of functions and stacks.
+    pub(super) fn head_of_calls(&self) -> Result<Option<usize>> {
+        self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
+        self.refuse_trees()?;
+        Ok(self.head)
     }
 
     /// Refuses options that only lists of functions have.
@@ -132,7 +143,12 @@ impl RankArgs {
                 Some(SortKey::Samples) => Order::Samples,
                 Some(SortKey::Name) => Order::Name,
                 Some(SortKey::Dso) => Order::Dso,
+                Some(SortKey::Max) => Order::Longest,
+                Some(SortKey::P99) => Order::Percentile,
             };
+            if matches!(order, Order::Longest | Order::Percentile) && !self.trace.itrace {
+                bail!(Usage("samples have no durations: --sort max and p99 need --itrace".into()));
+            }
             let head = self.head.unwrap_or(usize::MAX);
             return self.run(inputs, stacks, format, |ranking, _| match self.trace.itrace {
                 true => ranking.traced_functions(order, head),
@@ -197,18 +213,7 @@ impl RankArgs {
                 ),
                 _ => match meant(name, ranking.names()) {
                     Ok(_) => format!("`{name}` has no share of the samples"),
-                    Err(similar) if similar.is_empty() => "no sample has a function with a name".to_owned(),
-                    Err(similar) => {
-                        let several = similar.iter().all(|known| known.contains(name));
-                        let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
-                        let similar = similar.join(", ");
-                        match several {
-                            true => format!(
-                                "several functions contain `{name}`, so give more of the name: {similar}"
-                            ),
-                            false => format!("no function has the name `{name}`; similar names: {similar}"),
-                        }
-                    }
+                    Err(_) => unknown(name, ranking.names()),
                 },
             };
             report.say(Level::Warning, what);
@@ -235,30 +240,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
             }
             if rows.is_empty() { String::new() } else { text }
         }
-        Ranked::TracedFunctions { rows, .. } => {
-            let title = ["calls", "self ns", "total ns", "DSO", "function"];
-            let file = |dso: &Option<String>| printable(dso.as_deref().map_or("[unknown]", last));
-            let cells = rows.iter().map(|row| {
-                [
-                    count(row.calls),
-                    count(row.self_ns.0),
-                    count(row.total_ns.0),
-                    file(&row.dso),
-                    printable(&row.function),
-                ]
-            });
-            let all: Vec<[String; 5]> = std::iter::once(title.map(str::to_owned)).chain(cells).collect();
-            let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let [calls, own, total, dso] = [0, 1, 2, 3].map(width);
-            let dso = dso.min(if columns == usize::MAX { dso } else { 24 });
-            let rest = columns.saturating_sub(calls + own + total + dso + 8).max(NAME);
-            let line = |row: &[String; 5]| {
-                let [a, b, c, file, name] = row;
-                let (file, name) = (without_middle(file, dso), without_middle(name, rest));
-                format!("{a:>calls$}  {b:>own$}  {c:>total$}  {file:dso$}  {name}\n")
-            };
-            if rows.is_empty() { String::new() } else { all.iter().map(line).collect() }
-        }
+        Ranked::TracedFunctions { rows, .. } => traced(rows, columns),
         Ranked::Stacks { rows, .. } => {
             let line = |percent: f64, samples: u64, stack: &[String]| {
                 let stack =
@@ -288,4 +270,39 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
 
 fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The functions of a trace, with a column of the time off the CPU if there is any.
+fn traced(rows: &[TracedRow], columns: usize) -> String {
+    let off_cpu = |row: &TracedRow| row.durations.as_ref().map_or(0, |of| of.off_cpu_ns.0);
+    let has_off_cpu = rows.iter().any(|row| off_cpu(row) > 0);
+    let mut title = vec!["calls", "self ns", "total ns", "mean", "median", "p99", "max"];
+    title.extend(has_off_cpu.then_some("off CPU"));
+    let cells = rows.iter().map(|row| {
+        let lasting = |ns: fn(&DurationSummary) -> u64| {
+            row.durations.as_ref().map_or_else(|| "-".to_owned(), |of| count(ns(of)))
+        };
+        let mut cells = vec![count(row.calls), count(row.self_ns.0), count(row.total_ns.0)];
+        cells.extend([lasting(|of| of.mean_ns.0), lasting(|of| of.median_ns.0)]);
+        cells.extend([lasting(|of| of.p99_ns.0), lasting(|of| of.max_ns.0)]);
+        cells.extend(has_off_cpu.then(|| count(off_cpu(row))));
+        cells
+    });
+    let title: Vec<String> = title.into_iter().map(str::to_owned).collect();
+    let numbers: Vec<Vec<String>> = std::iter::once(title).chain(cells).collect();
+    let names = rows
+        .iter()
+        .map(|row| [printable(row.dso.as_deref().map_or("[unknown]", last)), printable(&row.function)]);
+    let names = std::iter::once(["DSO".to_owned(), "function".to_owned()]).chain(names);
+    let width = |column: usize| numbers.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..numbers[0].len()).map(width).collect();
+    let dso = names.clone().map(|[file, _]| file.chars().count()).max().unwrap_or(0);
+    let dso = dso.min(if columns == usize::MAX { dso } else { 24 });
+    let rest = columns.saturating_sub(widths.iter().sum::<usize>() + 2 * widths.len() + dso + 2).max(NAME);
+    let line = |(numbers, [file, name]): (&Vec<String>, [String; 2])| {
+        let numbers: String =
+            numbers.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}  ")).collect();
+        format!("{numbers}{:dso$}  {}\n", without_middle(&file, dso), without_middle(&name, rest))
+    };
+    if rows.is_empty() { String::new() } else { numbers.iter().zip(names).map(line).collect() }
 }

@@ -13,17 +13,12 @@ pub(super) fn meant<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str> + Clone,
 ) -> Result<Vec<bool>, Vec<&'n str>> {
-    let pattern = Regex::new(&format!("^(?:{wanted})$")).ok();
-    let is = |name: &str| name == wanted || pattern.as_ref().is_some_and(|regex| regex.is_match(name));
+    let is = is_whole(wanted);
     let chosen = |is: &dyn Fn(&str) -> bool| {
         let chosen: Vec<bool> = names.clone().map(is).collect();
         chosen.contains(&true).then_some(chosen)
     };
-    let is_short = |name: &str| {
-        let short = without_arguments(name);
-        short.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
-    };
-    if let Some(chosen) = chosen(&is).or_else(|| chosen(&is_short)) {
+    if let Some(chosen) = chosen(&is).or_else(|| chosen(&|name| is_short(wanted, name))) {
         return Ok(chosen);
     }
     let mut similar: Vec<&str> = names.clone().filter(|name| name.contains(wanted)).collect();
@@ -41,6 +36,41 @@ pub(super) fn meant<'n>(
     }
     similar.truncate(LISTED);
     Err(similar)
+}
+
+/// Matches functions by their whole names: with this one, or all that the regular expression matches.
+fn is_whole(wanted: &str) -> impl Fn(&str) -> bool {
+    let pattern = Regex::new(&format!("^(?:{wanted})$")).ok();
+    move |name| name == wanted || pattern.as_ref().is_some_and(|regex| regex.is_match(name))
+}
+
+fn is_short(wanted: &str, name: &str) -> bool {
+    let short = without_arguments(name);
+    short.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
+}
+
+/// Matches functions before all names are known: by their whole names, or those before parameters.
+pub(super) fn is_meant(wanted: &str) -> impl Fn(&str) -> bool {
+    let is_whole = is_whole(wanted);
+    move |name| is_whole(name) || is_short(wanted, name)
+}
+
+/// Says that no function has this name, and which have similar ones.
+pub(super) fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
+    let similar = match meant(wanted, names.clone()) {
+        Ok(chosen) => names.zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name).collect(),
+        Err(similar) => similar,
+    };
+    if similar.is_empty() {
+        return "no function has a name".to_owned();
+    }
+    let several = similar.iter().all(|known| known.contains(wanted));
+    let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
+    let similar = similar.join(", ");
+    match several {
+        true => format!("several functions contain `{wanted}`, so give more of the name: {similar}"),
+        false => format!("no function has the name `{wanted}`; similar names: {similar}"),
+    }
 }
 
 /// A name without parameters, template arguments, type of the result, and `const`.

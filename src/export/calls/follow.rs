@@ -17,10 +17,12 @@ use perfx_format::sample::FlowFlags;
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
 
-use super::branch::{Branch, Part, Runner};
+use super::branch::{Branch, Part, Runner, Seen, Switch};
 use super::functions::{Functions, Place};
 use super::nodes::{MOST_DEPTH, Nodes};
+use super::watched::{Moment, Role, Slowest, Watched, Watching};
 use crate::chains::{StackTree, numbered};
+use crate::durations::{Bucket, Calls as Lasted, OfStacks};
 use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
 
 pub(super) struct Follower<'f> {
@@ -37,6 +39,8 @@ struct Shared<'f> {
     /// The frame of untraced code.
     untraced: u32,
     out: Out<'f>,
+    /// Set if calls are watched.
+    slowest: Option<Slowest>,
 }
 
 /// A function that has not returned.
@@ -49,6 +53,9 @@ struct Open {
     level: usize,
     /// True if it was running when first seen, so its return address is unknown.
     is_found: bool,
+    /// When it was called; `None` if unknown, or if the call is not selected.
+    begin: Option<Moment>,
+    role: Role,
 }
 
 const UNTRACED: u32 = u32::MAX;
@@ -57,6 +64,7 @@ const UNTRACED: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Current {
     node: u32,
+    function: u32,
     label: u32,
     since: u64,
     /// 1 if it was called then.
@@ -64,8 +72,9 @@ struct Current {
     is_chosen: bool,
 }
 
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Thread {
+    runner: Runner,
     calls: Calls,
     /// The functions that have not returned, outermost first.
     open: Vec<Open>,
@@ -74,6 +83,13 @@ struct Thread {
     is_traced: bool,
     /// The number of callers found for the outermost function.
     callers: u32,
+    /// The CPU of the last branch, and whether it is selected.
+    cpu: u32,
+    is_chosen: bool,
+    /// How long it has not run, ns, and since when it does not.
+    off_cpu: u64,
+    left: Option<u64>,
+    watching: Watching,
 }
 
 /// A function is searched for among this many of the newest.
@@ -83,9 +99,14 @@ const SEARCHED: usize = 64;
 const MOST_OPEN: usize = 1 << 16;
 
 impl<'f> Follower<'f> {
-    pub(super) fn new(functions: Functions<'f>, out: Out<'f>) -> Result<Follower<'f>> {
+    pub(super) fn new(
+        functions: Functions<'f>,
+        out: Out<'f>,
+        slowest: Option<Slowest>,
+    ) -> Result<Follower<'f>> {
         let mut frames = StackTree::default();
-        let shared = Shared { nodes: Nodes::default(), untraced: frames.frame(Frame::UNTRACED)?, out };
+        let untraced = frames.frame(Frame::UNTRACED)?;
+        let shared = Shared { nodes: Nodes::default(), untraced, out, slowest };
         Ok(Follower { functions, frames, runners: BTreeMap::new(), shared })
     }
 
@@ -98,31 +119,76 @@ impl<'f> Follower<'f> {
         let mut place = |frame: Option<u32>| {
             frame.map(|frame| functions.at(numbers.frames[frame as usize], frames)).transpose()
         };
-        for branch in part.branches {
-            let Branch { runner, time, address, behind, flags, is_chosen, .. } = branch;
-            let (from, to, label) = (place(branch.from)?, place(branch.to)?, labels[branch.label as usize]);
-            let branch = Branch { runner, time, from, to, address, behind, flags, label, is_chosen };
-            runners.entry(runner).or_default().follow(&branch, shared)?;
+        for seen in part.seen {
+            match seen {
+                Seen::Branch(branch) => {
+                    let (from, to) = (place(branch.from)?, place(branch.to)?);
+                    let branch = branch.at(from, to, labels[branch.label as usize]);
+                    let thread = runners.entry(branch.runner);
+                    thread.or_insert_with(|| Thread::new(branch.runner)).follow(&branch, shared)?;
+                }
+                Seen::Switch(Switch { runner, time, leaves }) => {
+                    let thread = runners.entry(runner).or_insert_with(|| Thread::new(runner));
+                    thread.switch(time, leaves);
+                }
+            }
         }
         shared.out.round();
         Ok(())
     }
 
-    /// Ends with the last branches; returns the stacks.
-    pub(super) fn finish(self) -> Result<Stacks> {
-        let Follower { frames, runners, mut shared, .. } = self;
-        runners.into_values().for_each(|mut thread| thread.stop(&mut shared));
+    /// Ends with the last branches; returns the stacks, and the watched calls.
+    pub(super) fn finish(self) -> Result<(Stacks, Option<Watched>)> {
+        let Follower { frames, runners, mut shared, functions } = self;
+        runners.into_values().for_each(|mut thread| thread.lose(&mut shared));
         shared.out.round();
         let (tree, numbers) = shared.nodes.into_tree(&frames)?;
         let mut stacks = shared.out.stacks;
         for (row, weight) in std::mem::take(&mut stacks.rows) {
             stacks.add(Row { stack: numbers[row.stack as usize], ..row }, weight);
         }
-        Ok(Stacks { tree, ..stacks })
+        let mut durations = OfStacks::default();
+        for ((node, bucket), lasted) in std::mem::take(&mut stacks.durations) {
+            *durations.entry((numbers[node as usize], bucket)).or_default() += lasted;
+        }
+        let watched = shared.slowest.map(|slowest| functions.named(slowest));
+        Ok((Stacks { tree, durations, ..stacks }, watched))
     }
 }
 
 impl Thread {
+    fn new(runner: Runner) -> Thread {
+        Thread {
+            runner,
+            calls: Calls::default(),
+            open: Vec::new(),
+            current: None,
+            last: 0,
+            is_traced: false,
+            callers: 0,
+            cpu: u32::MAX,
+            is_chosen: false,
+            off_cpu: 0,
+            left: None,
+            watching: Watching::default(),
+        }
+    }
+
+    /// The thread leaves its CPU, or runs again.
+    fn switch(&mut self, time: u64, leaves: bool) {
+        if leaves {
+            self.left = Some(time);
+        } else if let Some(left) = self.left.take() {
+            self.off_cpu += time.saturating_sub(left);
+        }
+    }
+
+    /// The time of the last branch.
+    fn now(&self) -> Moment {
+        let left = self.left.map_or(0, |left| self.last.saturating_sub(left));
+        Moment { time: self.last, off_cpu: self.off_cpu + left }
+    }
+
     fn follow(&mut self, branch: &Branch<Place>, shared: &mut Shared<'_>) -> Result<()> {
         const EXCHANGES: u32 = FlowFlags::GUEST_ENTRY | FlowFlags::GUEST_EXIT;
         let goes_on = branch.from.is_none() && branch.has(EXCHANGES);
@@ -132,8 +198,9 @@ impl Thread {
         }
         self.is_traced = true;
         self.last = self.last.max(branch.time);
+        (self.cpu, self.is_chosen) = (branch.cpu, branch.is_chosen);
         if self.open.last().is_some_and(|open| open.function == UNTRACED) {
-            self.open.pop();
+            self.leave(self.open.len() - 1, shared);
         }
         if self.open.is_empty()
             && let Some(from) = branch.from
@@ -155,7 +222,7 @@ impl Thread {
             self.calls.branch(branch.address, change, ends, |_| None);
             let depth = self.calls.depth();
             while self.open.last().is_some_and(|open| open.level > depth) {
-                self.open.pop();
+                self.leave(self.open.len() - 1, shared);
             }
             is_call = match change {
                 Change::Call(_) if depth > before => self.call(place, shared)?,
@@ -165,18 +232,19 @@ impl Thread {
                 Change::None if place.is_start && !self.is_in(place) => self.tail_call(place, shared)?,
                 Change::None => false,
                 Change::Jump(_) => self.jump(place, shared)?,
-                Change::Begin => self.begin(place, shared)?,
+                Change::Begin => self.start(place, shared)?,
             };
         } else if branch.has(FlowFlags::RETURN) && branch.has(FlowFlags::SYSCALL) {
             // Only the kernel is traced.
-            self.leave_kernel();
+            self.leave_kernel(shared);
         }
         self.turn(branch, is_call, shared);
         if ends {
             self.is_traced = false;
             if let Some(open) = self.open.last() {
                 let node = shared.nodes.child(open.node, shared.untraced)?;
-                self.open.push(Open { node, function: UNTRACED, ..*open });
+                let (function, begin, role) = (UNTRACED, self.begin(shared), Role::default());
+                self.open.push(Open { node, function, begin, role, ..*open });
             }
             self.turn(branch, !self.open.is_empty(), shared);
         }
@@ -189,7 +257,7 @@ impl Thread {
     }
 
     fn call(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
-        let Place { function, start, is_kernel, .. } = place;
+        let Place { function, start, is_kernel, role, .. } = place;
         let node = match self.open.last() {
             Some(caller) => shared.nodes.child(caller.node, start)?,
             None => shared.nodes.root(start)?,
@@ -198,15 +266,46 @@ impl Thread {
             self.open.drain(..MOST_OPEN / 2);
             // The outermost one had callers.
             self.callers = MOST_DEPTH;
+            shared.slowest.iter_mut().for_each(|slowest| self.watching.forget_calls(slowest));
         }
-        self.open.push(Open { node, function, is_kernel, level: self.calls.depth(), is_found: false });
+        let (level, begin) = (self.calls.depth(), self.begin(shared));
+        if shared.slowest.is_some() {
+            self.watching.enter(role, begin, self.cpu, self.open.len());
+        }
+        self.open.push(Open { node, function, is_kernel, level, is_found: false, begin, role });
         Ok(true)
+    }
+
+    /// The time of the last branch as that of a selected call.
+    fn begin(&self, shared: &Shared<'_>) -> Option<Moment> {
+        let is_known = self.is_chosen && self.last != u64::MAX && shared.out.has(self.last);
+        is_known.then(|| self.now())
+    }
+
+    /// The innermost functions end; the outermost `count` go on.
+    fn leave(&mut self, count: usize, shared: &mut Shared<'_>) {
+        let now = self.now();
+        while self.open.len() > count
+            && let Some(Open { node, function, begin, role, .. }) = self.open.pop()
+        {
+            let lasted = begin.map(|begin| now.since(begin));
+            if let Some((ns, off_cpu)) = lasted {
+                shared.out.lasted((node, Bucket::of(ns)), Lasted::one(ns, off_cpu));
+            }
+            if let Some(slowest) = &mut shared.slowest {
+                self.watching.leave((function, role), lasted, self.open.len(), self.runner, slowest);
+            }
+        }
     }
 
     /// Adds a function that is found running: it was called before, unless it begins here.
     fn find(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
-        self.call(place, shared)?;
-        self.open.last_mut().into_iter().for_each(|open| open.is_found = true);
+        let role = if place.is_start { place.role } else { Role::default() };
+        self.call(Place { role, ..place }, shared)?;
+        if let Some(open) = self.open.last_mut() {
+            open.is_found = true;
+            open.begin = open.begin.filter(|_| place.is_start);
+        }
         Ok(place.is_start)
     }
 
@@ -215,7 +314,16 @@ impl Thread {
         let depth = self.calls.depth();
         let own = self.open.iter().rev().take(SEARCHED).take_while(|open| open.level == depth);
         if let Some(above) = own.clone().position(|open| open.function == place.function) {
-            self.open.truncate(self.open.len() - above);
+            self.leave(self.open.len() - above, shared);
+            // It ends, too, and is called again from the same stack.
+            if let Some(open) = self.open.last().copied() {
+                self.leave(self.open.len() - 1, shared);
+                let begin = self.begin(shared);
+                if shared.slowest.is_some() {
+                    self.watching.enter(place.role, begin, self.cpu, self.open.len());
+                }
+                self.open.push(Open { begin, role: place.role, ..open });
+            }
             return Ok(true);
         }
         self.call(place, shared)
@@ -228,25 +336,25 @@ impl Thread {
     }
 
     /// If the function at a place is open, makes it the innermost and returns true.
-    fn is_open(&mut self, place: Place) -> bool {
+    fn is_open(&mut self, place: Place, shared: &mut Shared<'_>) -> bool {
         let found = self.count_to(place);
-        found.into_iter().for_each(|count| self.cut(count));
+        found.into_iter().for_each(|count| self.cut(count, shared));
         found.is_some()
     }
 
     /// A jump into the middle of another function: to an open one, as by longjmp, or to code without symbols.
     fn jump(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
-        if self.is_open(place) { Ok(false) } else { self.find(place, shared) }
+        if self.is_open(place, shared) { Ok(false) } else { self.find(place, shared) }
     }
 
     /// Tracing begins, or the kernel returns to another place than it was called from: a signal handler, the
     /// code that a handler interrupted, or another stack.
-    fn begin(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
-        if self.is_open(place) {
+    fn start(&mut self, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
+        if self.is_open(place, shared) {
             return Ok(false);
         }
         if !place.is_start {
-            self.forget();
+            self.forget(shared);
         }
         self.find(place, shared)
     }
@@ -254,12 +362,12 @@ impl Thread {
     /// A return to a place from which nothing was called.
     fn return_from(&mut self, branch: &Branch<Place>, place: Place, shared: &mut Shared<'_>) -> Result<bool> {
         if branch.from.is_some_and(|from| from.is_kernel) && !place.is_kernel {
-            self.leave_kernel();
-            return self.begin(place, shared);
+            self.leave_kernel(shared);
+            return self.start(place, shared);
         }
         // A function that was not called returns: a signal handler, to code that ends it.
         if self.open.len() > 1 && self.open.last().is_some_and(|open| open.is_found) {
-            self.cut(self.open.len() - 1);
+            self.cut(self.open.len() - 1, shared);
         }
         let has_callers = self.calls.depth() == 0 && self.callers < MOST_DEPTH;
         if let (false, true, Some(outermost)) = (place.is_start, has_callers, self.open.first())
@@ -268,35 +376,38 @@ impl Thread {
             self.callers += 1;
             let Place { function, start, is_kernel, .. } = place;
             let node = shared.nodes.adopt(outermost.node, start)?;
-            self.open.clear();
-            self.open.push(Open { node, function, is_kernel, level: 0, is_found: true });
+            self.leave(0, shared);
+            let (begin, role) = (None, Role::default());
+            self.open.push(Open { node, function, is_kernel, level: 0, is_found: true, begin, role });
             return Ok(false);
         }
         // To protect it from speculation (retpoline), a function is also called by a return to its start.
-        self.begin(place, shared)
+        self.start(place, shared)
     }
 
     /// Keeps the outermost `count` functions.
-    fn cut(&mut self, count: usize) {
-        self.open.truncate(count);
+    fn cut(&mut self, count: usize, shared: &mut Shared<'_>) {
+        self.leave(count, shared);
         self.calls.cut(self.open.last().map_or(0, |open| open.level));
     }
 
-    fn leave_kernel(&mut self) {
+    fn leave_kernel(&mut self, shared: &mut Shared<'_>) {
         let of_kernel = self.open.iter().rev().take_while(|open| open.is_kernel).count();
-        self.cut(self.open.len() - of_kernel);
+        self.cut(self.open.len() - of_kernel, shared);
     }
 
     /// The stack is unknown from now on.
-    fn forget(&mut self) {
+    fn forget(&mut self, shared: &mut Shared<'_>) {
         self.calls = Calls::default();
         self.open.clear();
         self.callers = 0;
+        shared.slowest.iter_mut().for_each(|slowest| self.watching.forget_calls(slowest));
     }
 
     fn lose(&mut self, shared: &mut Shared<'_>) {
         self.stop(shared);
-        self.forget();
+        self.forget(shared);
+        shared.slowest.iter_mut().for_each(|slowest| self.watching.forget_span(slowest));
     }
 
     /// Ends the current function at the last branch.
@@ -308,7 +419,8 @@ impl Thread {
 
     /// The innermost function runs from now on; it was called now if `is_call`.
     fn turn(&mut self, branch: &Branch<Place>, is_call: bool, shared: &mut Shared<'_>) {
-        let node = self.open.last().map(|open| open.node);
+        let innermost = self.open.last().map(|open| (open.node, open.function));
+        let node = innermost.map(|(node, _)| node);
         let Branch { label, is_chosen, .. } = *branch;
         if let Some(current) = &self.current
             && !is_call
@@ -316,9 +428,16 @@ impl Thread {
         {
             return;
         }
+        if let Some(slowest) = &mut shared.slowest {
+            let ran = |current: &Current| (current.function, current.calls, self.last - current.since);
+            let ran = self.current.as_ref().map(ran);
+            let now = self.now();
+            self.watching.turn(ran, now, (self.runner, self.cpu), slowest);
+        }
         self.stop(shared);
         let (since, calls) = (self.last, is_call.into());
-        self.current = node.map(|node| Current { node, label, since, calls, is_chosen });
+        let current = |(node, function)| Current { node, function, label, since, calls, is_chosen };
+        self.current = innermost.map(current);
     }
 }
 
@@ -337,6 +456,18 @@ const FIRST_STEP: u64 = 10;
 impl<'t> Out<'t> {
     pub(super) fn new(event: u32, grouping: Grouping, times: Option<&'t [Range<u64>]>) -> Out<'t> {
         Out { event, grouping, times, stacks: Stacks::default() }
+    }
+
+    /// True if a time is selected.
+    fn has(&self, time: u64) -> bool {
+        self.times.is_none_or(|times| {
+            let at = times.partition_point(|times| times.end <= time);
+            times.get(at).is_some_and(|times| times.contains(&time))
+        })
+    }
+
+    fn lasted(&mut self, of: (u32, Bucket), lasted: Lasted) {
+        *self.stacks.durations.entry(of).or_default() += lasted;
     }
 
     /// Adds the time until `until`.
@@ -388,6 +519,7 @@ mod tests {
             start: number,
             is_start: address.is_multiple_of(100),
             is_kernel,
+            role: Role::default(),
         })
     }
 
@@ -401,11 +533,13 @@ mod tests {
         }
         let untraced = frames.frame(Frame::UNTRACED).unwrap();
         let out = Out::new(0, Grouping::default(), None);
-        let mut shared = Shared { nodes: Nodes::default(), untraced, out };
-        let mut thread = Thread::default();
+        let mut shared = Shared { nodes: Nodes::default(), untraced, out, slowest: None };
+        let runner = Runner { machine: Machine::Host, pid: 1, tid: 1, cpu: 0 };
+        let mut thread = Thread::new(runner);
         for (time, &(flags, from, to)) in (1000..).zip(branches) {
             let branch = Branch {
-                runner: Runner { machine: Machine::Host, pid: 1, tid: 1, cpu: 0 },
+                runner,
+                cpu: 0,
                 time,
                 from: place(from),
                 to: place(to),
@@ -496,6 +630,40 @@ mod tests {
         branches.push((RETURN, 250, 111));
         let found = follow(&branches);
         assert_eq!(found, expected(&[(&[1], 0, 1), (&[1, 2], 11, 11), (&[1, 2, 3], 10, 10)]));
+    }
+
+    #[test]
+    fn the_time_off_the_cpu_is_not_part_of_the_duration_of_a_call() {
+        let mut frames = StackTree::default();
+        (0..3).for_each(|at| drop(frames.frame(Frame { dso: None, at, mode: USER, process: 0 })));
+        let untraced = frames.frame(Frame::UNTRACED).unwrap();
+        let out = Out::new(0, Grouping::default(), None);
+        let slowest = Some(Slowest::new(1));
+        let mut shared = Shared { nodes: Nodes::default(), untraced, out, slowest };
+        let runner = Runner { machine: Machine::Host, pid: 1, tid: 1, cpu: u32::MAX };
+        let mut thread = Thread::new(runner);
+        let mut follow = |thread: &mut Thread, time, flags, from, to| {
+            let watched = |place: Place| {
+                let role = Role { begins: place.function == 2, ..Role::default() };
+                Place { role, ..place }
+            };
+            let (from, to, behind) = (place(from), place(to).map(watched), from + 1);
+            let (address, flags, cpu) = (to.map_or(0, |_| 200), FlowFlags(flags), 3);
+            let address = if flags.0 & FlowFlags::RETURN != 0 { 111 } else { address };
+            let (label, is_chosen) = (0, true);
+            let branch = Branch { runner, cpu, time, from, to, address, behind, flags, label, is_chosen };
+            thread.follow(&branch, &mut shared).unwrap();
+        };
+        follow(&mut thread, 10, BEGIN, 0, 105);
+        follow(&mut thread, 20, CALL, 110, 200);
+        thread.switch(30, true);
+        thread.switch(75, false);
+        follow(&mut thread, 90, RETURN, 210, 111);
+        let watched = shared.slowest.unwrap().named(|function| function.to_string());
+        let summary = watched.durations.summary().unwrap();
+        assert_eq!((summary.calls, summary.max_ns.0, summary.off_cpu_ns.0), (1, 25, 45));
+        let call = &watched.slowest[0];
+        assert_eq!((call.time_ns.0, call.duration_ns.0, call.off_cpu_ns.0, call.cpu), (20, 25, 45, Some(3)));
     }
 
     #[test]

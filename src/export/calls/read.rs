@@ -2,12 +2,12 @@
 
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::{FlowFlags, Sample};
-use perfx_format::{Endian, Layouts, OrderKey, RecordType};
+use perfx_format::{Endian, Kinds, Layouts, OrderKey, Record, RecordType, SWITCH_OUT};
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
 use perfx_samples::{Alike, IsSelected, Losses, Rows, SampleView, Sampled};
 
-use super::branch::{Branch, Part, Runner};
+use super::branch::{Branch, Part, Runner, Seen, Switch};
 use crate::chains::{At, Resolver, numbered};
 use crate::stacks::{Grouping, Label};
 
@@ -44,6 +44,7 @@ impl Reader<'_> {
                 Some(Sampled::Record(bytes)) => {
                     let record = rows.record(number, bytes, endian)?;
                     if record.kind() != RecordType::SAMPLE {
+                        part.seen.extend(self.switch(&record).map(Seen::Switch));
                         continue;
                     }
                     own = Alike::of(record, layouts, facts);
@@ -80,17 +81,12 @@ impl Reader<'_> {
                 0 => Ok(None),
                 _ => self.resolver.frame(at, record.level_of(address), address).map(Some),
             };
-            let (pid, tid) = sample.task().unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
+            let task = sample.task().unwrap_or((Auxtrace::ANY, Auxtrace::ANY));
             let cpu = sample.cpu().unwrap_or(Auxtrace::ANY);
             let label = Label::of(at, facts, self.grouping, &mut losses);
-            part.branches.push(Branch {
-                // Each CPU has an idle thread, and threads without a number are known only by their CPU.
-                runner: Runner {
-                    machine: sample.machine(&facts.guests),
-                    pid,
-                    tid,
-                    cpu: if matches!(tid, 0 | Auxtrace::ANY) { cpu } else { Auxtrace::ANY },
-                },
+            part.seen.push(Seen::Branch(Branch {
+                runner: Runner::new(sample.machine(&facts.guests), task, cpu),
+                cpu,
                 time,
                 from: frame(*from)?,
                 to: frame(*to)?,
@@ -99,9 +95,21 @@ impl Reader<'_> {
                 flags: FlowFlags::of_raw(raw, endian).unwrap_or_default(),
                 label: numbered(part.labels.insert_full(label).0)?,
                 is_chosen,
-            });
+            }));
         }
         part.tree = self.resolver.take();
         Ok((part, losses))
+    }
+
+    /// The switch that a record reports.
+    fn switch(&self, record: &Record<'_>) -> Option<Switch> {
+        let sample =
+            SampleView::of(record, self.layouts).filter(|_| Kinds::SWITCHES.contains(record.kind()))?;
+        let cpu = sample.cpu().unwrap_or(Auxtrace::ANY);
+        Some(Switch {
+            runner: Runner::new(sample.machine(&self.facts.guests), sample.task()?, cpu),
+            time: sample.time()?.ns(),
+            leaves: record.misc() & SWITCH_OUT != 0,
+        })
     }
 }
