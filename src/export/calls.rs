@@ -11,6 +11,7 @@ mod nodes;
 mod read;
 mod watched;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,7 +72,10 @@ impl Stacks {
         let reader = |_| {
             let (is_selected, resolver) =
                 (selected.as_ref().map(Select::on_thread), Resolver::new(facts, true));
-            Reader { facts, grouping, layouts, endian, event, is_selected, resolver }
+            {
+                let known = HashMap::default();
+                Reader { facts, grouping, layouts, endian, event, is_selected, resolver, known }
+            }
         };
         let mut readers: Vec<Reader<'_>> = (0..threads.max(1)).map(reader).collect();
         let mut losses = Losses::default();

@@ -123,6 +123,22 @@ impl Rows {
         Record::new(bytes, &[], Origin::Input { stream: 0, offset }, endian)
     }
 
+    /// A row as a record, whose bytes are put into `buffer`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Rows::record`].
+    pub fn record_in<'r>(
+        &self,
+        number: usize,
+        buffer: &'r mut Vec<u8>,
+        endian: Endian,
+    ) -> Result<Record<'r>> {
+        buffer.clear();
+        self.write(number, buffer);
+        self.record(number, buffer, endian)
+    }
+
     /// Appends a row as a record.
     #[inline]
     pub fn write(&self, number: usize, out: &mut Vec<u8>) {

@@ -348,8 +348,10 @@ impl<'c> Sampler<'c> {
         let mut steps = steps.iter();
         while !steps.as_slice().is_empty() {
             if !self.stacks.are_kept() && !self.awaits_branch() {
-                let counts = steps.clone().map(|step| step.count.into());
-                let (passed, instructions) = self.before_sample(counts);
+                let (passed, instructions) = match &self.events.sampled.branches {
+                    Some(_) => self.before_branch(steps.as_slice(), blocks),
+                    None => self.before_sample(steps.clone().map(|step| step.count.into())),
+                };
                 self.pass(instructions);
                 steps = steps.as_slice()[passed..].iter();
             }
@@ -357,6 +359,19 @@ impl<'c> Sampler<'c> {
                 self.step(*step, blocks, made);
             }
         }
+    }
+
+    /// The number of steps before the next selected branch, and their instructions; 0 if samples depend on more.
+    fn before_branch(&self, steps: &[Step], blocks: &Blocks) -> (usize, u64) {
+        let sampled = &self.events.sampled;
+        let selects_some = sampled.calls || sampled.returns;
+        if !selects_some || self.due.period.is_some() || self.cycles.is_some() {
+            return (0, 0);
+        }
+        let is_selected =
+            |step: &Step| step.to.is_some() && sampled.selects(Class::of(blocks[step.block].kind));
+        let passed = steps.iter().position(is_selected).unwrap_or(steps.len());
+        (passed, steps[..passed].iter().map(|step| u64::from(step.count)).sum())
     }
 
     /// True if the next branch changes the time, the cycles or the interrupt flag.

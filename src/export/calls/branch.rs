@@ -5,36 +5,39 @@ use indexmap::IndexSet;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::FlowFlags;
 use perfx_model::address_space::Machine;
+use perfx_pipeline::Result;
 
-use crate::chains::StackTree;
+use crate::chains::{StackTree, numbered};
 use crate::stacks::Label;
 
-/// The branches of one batch.
+/// The branches of one batch: each distinct one once, as most are taken again and again.
 #[derive(Default)]
 pub(super) struct Part {
     /// The frames of the branches; there are no stacks.
     pub(super) tree: StackTree,
     pub(super) labels: IndexSet<Label, RandomState>,
-    pub(super) seen: Vec<Seen>,
+    pub(super) events: Vec<Event<u32>>,
+    /// The number of each event, and its time, in their order.
+    pub(super) seen: Vec<(u32, u64)>,
 }
 
-/// A branch, or a switch.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Seen {
-    Branch(Branch<u32>),
-    Switch(Switch),
+impl Part {
+    /// Adds an event; returns its number.
+    pub(super) fn add(&mut self, event: Event<u32>) -> Result<u32> {
+        self.events.push(event);
+        numbered(self.events.len() - 1)
+    }
 }
 
-/// A thread leaves its CPU, or begins to run.
+/// An event of a thread: a branch, or it leaves its CPU, or begins to run. `P` is as for [`Branch`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Switch {
-    pub(super) runner: Runner,
-    pub(super) time: u64,
-    pub(super) leaves: bool,
+pub(super) enum Event<P> {
+    Branch(Branch<P>),
+    Switch { runner: Runner, leaves: bool },
 }
 
 /// A thread, or a CPU if the thread has no number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Runner {
     pub(super) machine: Machine,
     pub(super) pid: u32,
@@ -55,7 +58,6 @@ impl Runner {
 pub(super) struct Branch<P> {
     pub(super) runner: Runner,
     pub(super) cpu: u32,
-    pub(super) time: u64,
     /// `None` where tracing begins and ends.
     pub(super) from: Option<P>,
     pub(super) to: Option<P>,
@@ -70,8 +72,8 @@ pub(super) struct Branch<P> {
 impl<P> Branch<P> {
     /// The same branch between other places, with another label.
     pub(super) fn at<Q>(&self, from: Option<Q>, to: Option<Q>, label: u32) -> Branch<Q> {
-        let Branch { runner, cpu, time, address, behind, flags, is_chosen, .. } = *self;
-        Branch { runner, cpu, time, from, to, address, behind, flags, label, is_chosen }
+        let Branch { runner, cpu, address, behind, flags, is_chosen, .. } = *self;
+        Branch { runner, cpu, from, to, address, behind, flags, label, is_chosen }
     }
 
     pub(super) fn has(&self, flags: u32) -> bool {

@@ -8,28 +8,29 @@
 //! - functions that jump to each other do not pile up;
 //! - a new stack begins after lost data.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
 use perfx_auxtrace::{Calls, Change};
 use perfx_format::Time;
 use perfx_format::sample::FlowFlags;
 use perfx_pipeline::Result;
 use perfx_resolve::Frame;
 
-use super::branch::{Branch, Part, Runner, Seen, Switch};
+use super::branch::{Branch, Event, Part, Runner};
 use super::functions::{Functions, Place};
 use super::nodes::{MOST_DEPTH, Nodes};
 use super::watched::{Moment, Role, Slowest, Watched, Watching};
 use crate::chains::{StackTree, numbered};
 use crate::durations::{Bucket, Calls as Lasted, OfStacks};
-use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight};
+use crate::stacks::{Grouping, MOST_ROWS, Row, Stacks, Weight, spanning};
 
 pub(super) struct Follower<'f> {
     functions: Functions<'f>,
     /// The frames; there are no stacks.
     frames: StackTree,
-    runners: BTreeMap<Runner, Thread>,
+    threads: IndexMap<Runner, Thread, RandomState>,
     shared: Shared<'f>,
 }
 
@@ -107,11 +108,11 @@ impl<'f> Follower<'f> {
         let mut frames = StackTree::default();
         let untraced = frames.frame(Frame::UNTRACED)?;
         let shared = Shared { nodes: Nodes::default(), untraced, out, slowest };
-        Ok(Follower { functions, frames, runners: BTreeMap::new(), shared })
+        Ok(Follower { functions, frames, threads: IndexMap::default(), shared })
     }
 
     pub(super) fn join(&mut self, part: Part) -> Result<()> {
-        let Follower { functions, frames, runners, shared } = self;
+        let Follower { functions, frames, threads, shared } = self;
         let numbers = frames.absorb(&part.tree)?;
         let stacks = &mut shared.out.stacks;
         let labels = part.labels.into_iter().map(|label| numbered(stacks.labels.insert_full(label).0));
@@ -119,18 +120,26 @@ impl<'f> Follower<'f> {
         let mut place = |frame: Option<u32>| {
             frame.map(|frame| functions.at(numbers.frames[frame as usize], frames)).transpose()
         };
-        for seen in part.seen {
-            match seen {
-                Seen::Branch(branch) => {
+        let events = part.events.into_iter().map(|event| {
+            let (event, runner) = match event {
+                Event::Branch(branch) => {
                     let (from, to) = (place(branch.from)?, place(branch.to)?);
                     let branch = branch.at(from, to, labels[branch.label as usize]);
-                    let thread = runners.entry(branch.runner);
-                    thread.or_insert_with(|| Thread::new(branch.runner)).follow(&branch, shared)?;
+                    (Event::Branch(branch), branch.runner)
                 }
-                Seen::Switch(Switch { runner, time, leaves }) => {
-                    let thread = runners.entry(runner).or_insert_with(|| Thread::new(runner));
-                    thread.switch(time, leaves);
-                }
+                Event::Switch { runner, leaves } => (Event::Switch { runner, leaves }, runner),
+            };
+            let thread = threads.entry(runner);
+            let number = thread.index();
+            thread.or_insert_with(|| Thread::new(runner));
+            Ok((event, number))
+        });
+        let events: Vec<_> = events.collect::<Result<_>>()?;
+        for (number, time) in part.seen {
+            let (event, thread) = &events[number as usize];
+            match event {
+                Event::Branch(branch) => threads[*thread].follow(branch, time, shared)?,
+                Event::Switch { leaves, .. } => threads[*thread].switch(time, *leaves),
             }
         }
         shared.out.round();
@@ -139,11 +148,12 @@ impl<'f> Follower<'f> {
 
     /// Ends with the last branches; returns the stacks, and the watched calls.
     pub(super) fn finish(self) -> Result<(Stacks, Option<Watched>)> {
-        let Follower { frames, runners, mut shared, functions } = self;
-        runners.into_values().for_each(|mut thread| thread.lose(&mut shared));
+        let Follower { frames, mut threads, mut shared, functions } = self;
+        threads.sort_unstable_keys();
+        threads.into_values().for_each(|mut thread| thread.lose(&mut shared));
         shared.out.round();
         let (tree, numbers) = shared.nodes.into_tree(&frames)?;
-        let mut stacks = shared.out.stacks;
+        let mut stacks = shared.out.done();
         for (row, weight) in std::mem::take(&mut stacks.rows) {
             stacks.add(Row { stack: numbers[row.stack as usize], ..row }, weight);
         }
@@ -189,7 +199,7 @@ impl Thread {
         Moment { time: self.last, off_cpu: self.off_cpu + left }
     }
 
-    fn follow(&mut self, branch: &Branch<Place>, shared: &mut Shared<'_>) -> Result<()> {
+    fn follow(&mut self, branch: &Branch<Place>, time: u64, shared: &mut Shared<'_>) -> Result<()> {
         const EXCHANGES: u32 = FlowFlags::GUEST_ENTRY | FlowFlags::GUEST_EXIT;
         let goes_on = branch.from.is_none() && branch.has(EXCHANGES);
         let begins = branch.has(FlowFlags::BEGIN) || goes_on;
@@ -197,7 +207,7 @@ impl Thread {
             self.lose(shared);
         }
         self.is_traced = true;
-        self.last = self.last.max(branch.time);
+        self.last = self.last.max(time);
         (self.cpu, self.is_chosen) = (branch.cpu, branch.is_chosen);
         if self.open.last().is_some_and(|open| open.function == UNTRACED) {
             self.leave(self.open.len() - 1, shared);
@@ -448,6 +458,10 @@ pub(super) struct Out<'t> {
     times: Option<&'t [Range<u64>]>,
     /// The rows contain node numbers as stacks.
     stacks: Stacks,
+    /// Of the first label without times, by node.
+    of_nodes: Vec<Weight>,
+    /// The times of the first and the last change, if there is one.
+    span: Option<Option<(Time, Time)>>,
 }
 
 /// The smallest step of rounded times, ns.
@@ -455,7 +469,8 @@ const FIRST_STEP: u64 = 10;
 
 impl<'t> Out<'t> {
     pub(super) fn new(event: u32, grouping: Grouping, times: Option<&'t [Range<u64>]>) -> Out<'t> {
-        Out { event, grouping, times, stacks: Stacks::default() }
+        let (stacks, of_nodes) = (Stacks::default(), Vec::new());
+        Out { event, grouping, times, stacks, of_nodes, span: None }
     }
 
     /// True if a time is selected.
@@ -488,10 +503,26 @@ impl<'t> Out<'t> {
         let weight = Weight { samples: calls, period: until - since };
         if !weight.is_zero() {
             let [since, until] = [since, until].map(Time::from_ns);
-            let time = since.filter(|_| self.grouping.time);
-            self.stacks.add(Row { event: self.event, label, stack: node, time }, weight);
-            self.stacks.seen(self.event, since.zip(until));
+            self.span = Some(spanning(self.span.flatten(), since.zip(until)));
+            if label > 0 || self.grouping.time {
+                let time = since.filter(|_| self.grouping.time);
+                return self.stacks.add(Row { event: self.event, label, stack: node, time }, weight);
+            }
+            if self.of_nodes.len() <= node as usize {
+                self.of_nodes.resize(node as usize + 1, Weight::default());
+            }
+            self.of_nodes[node as usize] += weight;
         }
+    }
+
+    /// The stacks, which have nodes in place of stacks.
+    fn done(mut self) -> Stacks {
+        let (event, stacks) = (self.event, &mut self.stacks);
+        for (node, weight) in (0..).zip(self.of_nodes).filter(|(_, weight)| !weight.is_zero()) {
+            stacks.add(Row { event, label: 0, stack: node, time: None }, weight);
+        }
+        self.span.into_iter().for_each(|span| stacks.seen(event, span));
+        self.stacks
     }
 
     fn round(&mut self) {
@@ -540,7 +571,6 @@ mod tests {
             let branch = Branch {
                 runner,
                 cpu: 0,
-                time,
                 from: place(from),
                 to: place(to),
                 address: to,
@@ -549,13 +579,13 @@ mod tests {
                 label: 0,
                 is_chosen: true,
             };
-            thread.follow(&branch, &mut shared).unwrap();
+            thread.follow(&branch, time, &mut shared).unwrap();
         }
         thread.stop(&mut shared);
         let (tree, numbers) = shared.nodes.into_tree(&frames).unwrap();
         let nodes: Vec<_> = tree.nodes().collect();
         let mut sums = Map::new();
-        for (row, weight) in shared.out.stacks.rows {
+        for (row, weight) in shared.out.done().rows {
             let (mut path, mut at) = (Vec::new(), numbers[row.stack as usize]);
             while at != StackTree::ROOT {
                 let frame = tree.frame_of(nodes[at as usize].1).unwrap();
@@ -651,8 +681,8 @@ mod tests {
             let (address, flags, cpu) = (to.map_or(0, |_| 200), FlowFlags(flags), 3);
             let address = if flags.0 & FlowFlags::RETURN != 0 { 111 } else { address };
             let (label, is_chosen) = (0, true);
-            let branch = Branch { runner, cpu, time, from, to, address, behind, flags, label, is_chosen };
-            thread.follow(&branch, &mut shared).unwrap();
+            let branch = Branch { runner, cpu, from, to, address, behind, flags, label, is_chosen };
+            thread.follow(&branch, time, &mut shared).unwrap();
         };
         follow(&mut thread, 10, BEGIN, 0, 105);
         follow(&mut thread, 20, CALL, 110, 200);

@@ -124,9 +124,7 @@ impl Reader<'_> {
                 None => break,
             };
             if let Some(is_selected) = &mut self.is_selected {
-                bytes.clear();
-                rows.write(number, &mut bytes);
-                let record = rows.record(number, &bytes, endian)?;
+                let record = rows.record_in(number, &mut bytes, endian)?;
                 if !SampleView::of(&record, layouts).is_some_and(is_selected) {
                     continue;
                 }
