@@ -63,7 +63,7 @@ impl PassOptions for StripArgs {
         Some(PassCommand { group: "Cut and join", one_of: &["aux", "event", "switches", "recorded"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Strip { args: Arc::new(self), follows_itrace: false }))
+        Ok(Box::new(Strip { args: Arc::new(self), follows_itrace: false, must_find: true }))
     }
 }
 
@@ -73,13 +73,15 @@ pub struct Strip {
     args: Arc<StripArgs>,
     /// True if the pass directly follows `itrace`.
     follows_itrace: bool,
+    /// False to accept a recording without decoded events, and leave out all samples.
+    must_find: bool,
 }
 
 impl Strip {
     /// The pass with option `--recorded`, which does what `perf inject --strip` does.
     pub fn recorded() -> Strip {
         let args = StripArgs { recorded: true, ..StripArgs::default() };
-        Strip { args: Arc::new(args), follows_itrace: false }
+        Strip { args: Arc::new(args), follows_itrace: false, must_find: true }
     }
 
     /// Like [`Strip::recorded`], directly after [`Itrace`](crate::Itrace), without reading its output first:
@@ -87,12 +89,19 @@ impl Strip {
     pub fn after_itrace() -> Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
+
+    /// The same pass for any recording, as in perf: without decoded events, no sample is left.
+    #[must_use]
+    pub fn of_any(self) -> Strip {
+        Strip { must_find: false, ..self }
+    }
 }
 
 /// The survey: collects the events still in use, and their names and samples.
 struct Gather {
     args: Arc<StripArgs>,
     follows_itrace: bool,
+    must_find: bool,
     found: Found,
 }
 
@@ -182,14 +191,14 @@ impl Found {
     }
 
     /// Decides what to leave out, and changes the session's events and features to those of the output.
-    fn plan(mut self, args: &StripArgs, session: &mut Begin<'_>) -> Result<Plan> {
+    fn plan(mut self, (args, must_find): (&StripArgs, bool), session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
         let named = named_events(&names, &args.event, &mut session.report);
         let leaves_out = |number: usize| named[number] || args.recorded && !is_decoded(&events[number]);
         let chosen: BTreeSet<usize> = (0..named.len()).filter(|&number| leaves_out(number)).collect();
         ensure!(
-            !args.recorded || chosen.len() < events.len(),
+            !must_find || !args.recorded || chosen.len() < events.len(),
             "{}: there is no event that perf inject --itrace has decoded; use perfx strip --aux to leave out AUX data, \
              and perfx strip --event to leave out events",
             session.name
@@ -202,9 +211,10 @@ impl Found {
                 *count = 0;
             }
         }
-        // Other events without samples in the input stay, too.
-        let others =
-            (0..events.len()).filter(|event| !chosen.contains(event) && !self.traced.contains(event));
+        // Other events without samples in the input stay, too; and all if there would be no event.
+        let is_last = !must_find && chosen.len() == events.len();
+        let stays = |event: &usize| is_last || !chosen.contains(event) && !self.traced.contains(event);
+        let others = (0..events.len()).filter(stays);
         self.used.add(others);
         let gone = self.used.gone(&events, &self.samples.counts);
         let left_out = leave_out_events(session, &gone);
@@ -295,8 +305,8 @@ impl Pass for Strip {
                 bail!("nothing to leave out: give --aux, --event, --switches or --recorded")
             });
         }
-        let Strip { args, follows_itrace } = *self;
-        Stage::survey(Gather { args, follows_itrace, found: Found::default() })
+        let Strip { args, follows_itrace, must_find } = *self;
+        Stage::survey(Gather { args, follows_itrace, must_find, found: Found::default() })
     }
 }
 
@@ -319,7 +329,7 @@ impl Survey for Gather {
             if self.args.switches && !self.found.has_switches {
                 begin.report.say(Level::Info, "there are no SWITCH records");
             }
-            let plan = self.found.plan(&self.args, begin)?;
+            let plan = self.found.plan((&self.args, self.must_find), begin)?;
             Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), samples: Samples::default(), cut: 0 }))
         }))
     }

@@ -264,8 +264,11 @@ impl Inject {
             ));
         }
         if self.strip {
-            let is_decoded = self.itrace.is_some();
-            passes.push(Box::new(if is_decoded { Strip::after_itrace() } else { Strip::recorded() }));
+            passes.push(Box::new(match self.itrace.is_some() {
+                true if self.write.verbosity.like_perf => Strip::after_itrace().of_any(),
+                true => Strip::after_itrace(),
+                false => Strip::recorded(),
+            }));
         }
         // This runs before build-ids are added, because samples that it drops hit nothing.
         if self.sched_stat {

@@ -10,6 +10,7 @@ mod words;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
@@ -54,6 +55,11 @@ pub(crate) fn called(args: &[OsString]) -> Result<Option<Called>> {
         }
         Err(Refused::Left(what)) => return Ok(Some(Called::Done(leave(name, words, &what)))),
     };
+    if words.iter().any(|word| word == "-h") {
+        let mut command = (tool.command)().bin_name(format!("perf {}", tool.name));
+        write!(streams::stderr(), "{}", command.render_help())?;
+        return Ok(Some(Called::Done(WRONG)));
+    }
     let Some(run) = tool.run else {
         // The program that runs in the pager is perfx itself.
         let is_paged = tool.name == "script" && !args.iter().any(|word| word == "--no-pager");
@@ -63,14 +69,7 @@ pub(crate) fn called(args: &[OsString]) -> Result<Option<Called>> {
         }));
     };
     let given = (tool.command)().try_get_matches_from(&words[1..]);
-    let given = match given {
-        Ok(given) => given,
-        Err(error) if !error.use_stderr() => {
-            error.print()?;
-            return Ok(Some(Called::Done(WRONG)));
-        }
-        Err(error) => return Err(Usage(error.to_string()).into()),
-    };
+    let given = given.map_err(|error| Usage(error.to_string()))?;
     run(&given).map(|code| Some(Called::Done(code)))
 }
 
@@ -190,6 +189,11 @@ mod tests {
             ("script -i a -i b", "view --input=b"),
             ("script -F ip,sym -F+pid -Ftime", "view --fields=ip,sym --fields=+pid --fields=time"),
             ("script -F trace:time,event", "view --fields=trace:time,event"),
+            ("script -F comm,,tid, -F sw:-ip,", "view --fields=comm,tid --fields=sw:-ip"),
+            ("script --time 5.25,6", "view --time=5.25,6.000000001"),
+            ("script --time 1.999999999,", "view --time=1.999999999,"),
+            ("script --time ,1.999999999", "view --time=,2.000000000"),
+            ("script --time 10%/2 --time x,y", "view --time=x,y"),
             ("script --fiel comm --inp=x -f", "view --fields=comm --input=x"),
             ("script --comm a.b --comm c,d", "view --comm=c,d"),
             ("script --comms a.b -C 0-1", "view --comm=a\\.b --cpu=0-1"),
@@ -228,7 +232,7 @@ mod tests {
             ("buildid-list -m", "left: the option --kernel-maps"),
             ("inject --in a --ou b --build-", "inject --input=a --output=b --build-ids"),
             ("inject --buildid --mmap2-buildids", "inject --buildid-all --mmap2-buildids"),
-            ("inject --jit --no-jit --no-force --no-ji -v", "inject --verbose"),
+            ("inject --jit --no-jit --no-force --no-ji -v", "inject"),
             ("inject -b --no-build-ids -bf", "inject --build-ids --force"),
             ("inject -vv --no-verbose -ia -o --jit", "inject --input=a --output=--jit"),
             ("inject --output --jit --no-output -i a", "inject --input=a"),

@@ -68,7 +68,7 @@ pub fn view(
     let facts = Facts::survey(&mut recording, threads, true)?;
     let events = recording.all_events();
     let clock = Clock::of(&recording);
-    options.check(&events, clock).map_err(|error| error.in_file(&recording.name))?;
+    options.check(&events, &facts, clock).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
     if let Some(selected) = &selected {
         let others = options.shown_kinds().and(RecordType::CALLCHAIN_DEFERRED);

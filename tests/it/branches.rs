@@ -5,7 +5,7 @@
 //! taken by a fixed sequence of numbers.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -261,8 +261,50 @@ fn tool(names: &[&str], package: &str) -> Option<PathBuf> {
 }
 
 fn run_tool(tool: &Path, line: &[OsString]) -> Ran {
+    run_tool_in(&std::env::var_os("PATH").unwrap(), tool, line)
+}
+
+/// Runs a tool that finds its `perf` in these folders.
+fn run_tool_in(folders: &OsStr, tool: &Path, line: &[OsString]) -> Ran {
     let mut command = clean(tool.to_str().unwrap());
-    run(command.env("PATH", std::env::var_os("PATH").unwrap()).args(line), Stdin::Null)
+    run(command.env("PATH", folders).args(line), Stdin::Null)
+}
+
+/// perf2bolt and llvm-profgen start several perf scripts on one recording. perf2bolt expects that the one of memory events
+/// fails at once.
+#[test]
+fn tools_that_run_perf_script_make_the_same_profiles_with_the_shim() {
+    let Some(TestRecording { folder, program, recording }) = made(&["-no-pie", "-g"], 16) else { return };
+    let path = |name: &str| folder.path().join(name);
+    perfx(args!["shim", path("bin")]).done().unwrap();
+    let is_there = perfs(&["perf", "perf-new"]).iter().any(|perf| perf.program() == "perf");
+    let file = |option: &str, path: &Path| format!("--{option}={}", path.display());
+    for (names, package) in
+        [(["perf2bolt-19", "perf2bolt"], "bolt-19"), (["llvm-profgen-19", "llvm-profgen"], "llvm-19")]
+    {
+        let Some(tool) = tool(&names, package) else { continue };
+        let profile = |folders: &OsStr, name: &str| {
+            let out = path(name);
+            let line = match package {
+                "bolt-19" => args!["-aggregate-only", "-p", recording, "-o", out, program].to_vec(),
+                _ => args![
+                    "--format=text",
+                    file("perfdata", &recording),
+                    file("binary", &program),
+                    file("output", &out)
+                ]
+                .to_vec(),
+            };
+            let ran = run_tool_in(folders, &tool, &line);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            fs::read_to_string(out).unwrap()
+        };
+        let ours = profile(path("bin").as_os_str(), "ours");
+        assert!(ours.contains("main"), "{ours}");
+        if is_there {
+            assert_eq!(ours, profile(&std::env::var_os("PATH").unwrap(), "theirs"), "{names:?}");
+        }
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn one_line_has_its_parts_in_any_of_perfs_ways() {
         "script --symfs=nowhere -Fcomm,tid,time,event",
         "--no-pager script --symf nowhere --fie tid,event,time,comm --inp perf.data",
         "script --symfs nowhere -F pid -F comm,tid,time,event --no-ns --ns --no-ns",
-        "script --symfs nowhere -F -period,-ip,-sym,-dso -f",
+        "script --symfs nowhere -F -period,-ip,-sym,-symoff,-dso -f",
         "--buildid-dir nowhere script --symfs nowhere -F sw:comm,tid,time,event -ix -iperf.data",
         "script --comms nobody --comm burn --symfs nowhere -F comm,tid,time,event",
     ] {
@@ -159,7 +159,11 @@ fn a_field_that_an_event_lacks_is_refused_only_if_perf_refuses_it() {
         ("+srcline", "recorded/plain.p73.data", true),
         ("+srcline", "recorded/tracepoint.p73.data", false),
         ("+symoff", "recorded/tracepoint.p73.data", false),
+        ("-sym", "recorded/plain.p73.data", false),
+        ("-sym", "recorded/tracepoint.p73.data", true),
         ("comm,+tid", "recorded/plain.p73.data", false),
+        ("weight", "trace/begun.data", true),
+        ("ins_lat", "trace/begun.data", false),
     ] {
         let ran = shim.alone(&format!("script -F {fields} -i {}", input(recording)));
         assert_eq!(ran.code == Some(0), is_taken, "{fields} {recording}: {}", ran.stderr);
@@ -292,15 +296,29 @@ fn a_link_to_another_program_stays() {
     assert_eq!(fs::read_link(&perf).unwrap(), Path::new(env!("CARGO_BIN_EXE_perfx")));
 }
 
-/// It was one line with `\n` in it, as an error.
+/// It was one line with `\n` in it, or on standard output.
 #[test]
-fn help_is_printed_as_text() {
+fn help_is_printed_as_perf_prints_its_own() {
     let shim = Shim::new();
-    for words in ["evlist -h", "buildid-list -h"] {
-        let ran = shim.alone(words);
-        assert!(ran.code == Some(129) && ran.text().contains("\n\nUsage: "), "{words}: {ran:?}");
-        assert_eq!(ran.stderr, "", "{words}");
+    for tool in ["script", "inject", "evlist", "buildid-list"] {
+        let ran = shim.alone(&format!("{tool} -h"));
+        let usage = format!("\n\nUsage: perf {tool} ");
+        assert!(ran.code == Some(129) && ran.stderr.contains(&usage), "{tool}: {ran:?}");
+        assert_eq!(ran.text(), "", "{tool}");
     }
+}
+
+/// perf inject leaves out all recorded samples, even if there is no trace. It failed.
+#[test]
+fn a_recording_without_a_trace_can_be_stripped() {
+    let shim = Shim::new();
+    let ran =
+        shim.alone(&format!("inject --itrace=i1000il --strip -i {} -o out", input("recorded/fp.p73.data")));
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    assert_eq!(
+        (shim.alone("evlist -i out").text(), shim.alone("script -i out").text()),
+        ("cpu-clock\n".to_owned(), String::new())
+    );
 }
 
 /// It ran until its command line was too long; and an empty entry of PATH was found, but not run.

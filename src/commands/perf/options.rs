@@ -59,18 +59,19 @@ pub(super) const TOOLS: [Tool; 4] = [
     },
 ];
 
-const fn row(letter: Option<u8>, long: &'static str, takes: Takes, becomes: Becomes) -> Row {
-    Row { letter, long, takes, becomes }
+/// An option; with the letter b' ', it has none.
+const fn row(letter: u8, long: &'static str, takes: Takes, becomes: Becomes) -> Row {
+    Row { letter: if letter == b' ' { None } else { Some(letter) }, long, takes, becomes }
 }
 
 /// An option without a value.
 const fn flag(letter: u8, long: &'static str, becomes: Becomes) -> Row {
-    row(if letter == b' ' { None } else { Some(letter) }, long, Takes::Nothing, becomes)
+    row(letter, long, Takes::Nothing, becomes)
 }
 
 /// An option with a value.
 const fn with(letter: u8, long: &'static str, becomes: Becomes) -> Row {
-    row(if letter == b' ' { None } else { Some(letter) }, long, Takes::Value, becomes)
+    row(letter, long, Takes::Value, becomes)
 }
 
 const SCRIPT: &[Row] = &[
@@ -79,7 +80,7 @@ const SCRIPT: &[Row] = &[
     with(b'C', "cpu", Same("--cpu")),
     flag(b'd', "debug-mode", Left),
     flag(b'D', "dump-raw-trace", Left),
-    row(Some(b'F'), "fields", Takes::Values, Made(fields)),
+    row(b'F', "fields", Takes::Values, Made(fields)),
     flag(b'f', "force", Nothing),
     with(b'g', "gen-script", Left),
     flag(b'G', "hide-call-graph", Same("--hide-call-graph")),
@@ -93,8 +94,8 @@ const SCRIPT: &[Row] = &[
     flag(b'v', "verbose", Same("--verbose")),
     with(b' ', "addr-range", Left),
     with(b' ', "addr2line", Nothing),
-    row(None, "call-ret-trace", Takes::Optional, Made(|value| preset("--call-ret-trace", value, ""))),
-    row(None, "call-trace", Takes::Optional, Made(|value| preset("--call-trace", value, ""))),
+    row(b' ', "call-ret-trace", Takes::Optional, Made(|value| preset("--call-ret-trace", value, ""))),
+    row(b' ', "call-trace", Takes::Optional, Made(|value| preset("--call-trace", value, ""))),
     flag(b' ', "deltatime", Same("--deltatime")),
     flag(b' ', "demangle", Nothing),
     flag(b' ', "demangle-kernel", Left),
@@ -114,8 +115,8 @@ const SCRIPT: &[Row] = &[
     flag(b' ', "header-only", Same("--header-only")),
     flag(b' ', "inline", Nothing),
     flag(b' ', "no-inline", Same("--no-inline")),
-    row(None, "insn-trace", Takes::Optional, Made(|value| preset("--insn-trace", value, "raw"))),
-    row(None, "itrace", Takes::Optional, Made(itrace)),
+    row(b' ', "insn-trace", Takes::Optional, Made(|value| preset("--insn-trace", value, "raw"))),
+    row(b' ', "itrace", Takes::Optional, Made(itrace)),
     flag(b' ', "no-itrace", Same("--no-itrace")),
     with(b' ', "kallsyms", Same("--kallsyms")),
     flag(b' ', "list-dlfilters", Left),
@@ -144,9 +145,9 @@ const SCRIPT: &[Row] = &[
     with(b' ', "switch-on", Left),
     with(b' ', "symfs", Made(symfs)),
     with(b' ', "tid", Same("--tid")),
-    with(b' ', "time", Same("--time")),
+    with(b' ', "time", Made(time)),
     with(b' ', "unwind-style", Nothing),
-    row(None, "xed", Takes::Optional, Left),
+    row(b' ', "xed", Takes::Optional, Left),
 ];
 
 const INJECT: &[Row] = &[
@@ -155,11 +156,11 @@ const INJECT: &[Row] = &[
     flag(b' ', "buildid-all", Same("--buildid-all")),
     flag(b' ', "convert-callchain", Same("--convert-callchain")),
     flag(b'f', "force", Same("--force")),
-    row(None, "guest-data", Takes::Values, Same("--guest-data")),
+    row(b' ', "guest-data", Takes::Values, Same("--guest-data")),
     with(b' ', "guestmount", Same("--guestmount")),
     flag(b' ', "ignore-vmlinux", Same("--ignore-vmlinux")),
     with(b'i', "input", Same("--input")),
-    row(None, "itrace", Takes::Optional, Same("--itrace")),
+    row(b' ', "itrace", Takes::Optional, Same("--itrace")),
     flag(b'j', "jit", Same("--jit")),
     with(b' ', "kallsyms", Same("--kallsyms")),
     with(b' ', "known-build-ids", Same("--known-build-ids")),
@@ -169,8 +170,8 @@ const INJECT: &[Row] = &[
     flag(b's', "sched-stat", Same("--sched-stat")),
     flag(b' ', "strip", Same("--strip")),
     with(b' ', "unwind-style", Same("--unwind-style")),
-    flag(b'v', "verbose", Same("--verbose")),
-    row(None, "vm-time-correlation", Takes::Optional, Left),
+    flag(b'v', "verbose", Nothing),
+    row(b' ', "vm-time-correlation", Takes::Optional, Left),
     with(b'k', "vmlinux", Same("--vmlinux")),
 ];
 
@@ -198,15 +199,33 @@ fn list(option: &str, names: &OsStr) -> Option<Vec<OsString>> {
     Some(vec![format!("{option}={names}").into()])
 }
 
-/// The fields of -F, if perfx has all of them.
+/// The fields of -F, if perfx has all of them. perf skips an empty name, and takes a blank as a part of one.
 fn fields(text: &OsStr) -> Option<Vec<OsString>> {
     let text = text.to_str()?;
-    let list = text.split_once(':').map_or(text, |(_, list)| list);
-    let names = list.split(',').map(|name| name.trim_start_matches(['+', '-']));
+    let (group, list) = text.split_at(text.find(':').map_or(0, |colon| colon + 1));
+    let mut names = Vec::from_iter(list.split(',').filter(|name| !name.is_empty()));
+    if names.is_empty() {
+        names = vec![list];
+    }
     // perf refuses an unknown field, and so does perfx.
-    let lacks = |name: &str| PERF_ONLY_FIELDS.contains(&name) && Field::from_str(name, false).is_err();
-    let mut names = names;
-    (!names.any(lacks)).then(|| vec![format!("--fields={text}").into()])
+    let lacks = |name: &&str| {
+        let name = name.trim_start_matches(['+', '-']);
+        name.contains(' ') || PERF_ONLY_FIELDS.contains(&name) && Field::from_str(name, false).is_err()
+    };
+    (!names.iter().any(lacks)).then(|| vec![format!("--fields={group}{}", names.join(",")).into()])
+}
+
+/// A window of times up to its end, which belongs to it in perf, but not in perfx.
+fn time(text: &OsStr) -> Option<Vec<OsString>> {
+    let text = text.to_str()?;
+    let after = |end: &str| {
+        let (seconds, digits) = end.trim().split_once('.').unwrap_or((end.trim(), "0"));
+        let digits = format!("{digits:0<9}").parse::<u64>().ok().filter(|_| digits.len() <= 9)?;
+        let ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(digits + 1)?;
+        Some(format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000))
+    };
+    let later = text.split_once(',').and_then(|(start, end)| Some(format!("{start},{}", after(end)?)));
+    Some(vec![format!("--time={}", later.as_deref().unwrap_or(text)).into()])
 }
 
 /// Fields that only perf has.

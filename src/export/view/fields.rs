@@ -1,11 +1,12 @@
 //! Chooses the fields of samples to show.
 
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use perfx_format::sample::{Sample, Weight, synth};
-use perfx_format::{Event, Kinds, sample_type};
+use perfx_format::{Event, Kinds, SAMPLE_TYPE_NAMES, sample_type};
 use perfx_look::clock::Clock;
+use perfx_look::render::readable;
 use perfx_pipeline::{Result, bail};
+use perfx_resolve::Facts;
 
 use super::other::ShownRecords;
 
@@ -54,6 +55,11 @@ pub enum Field {
 }
 
 impl Field {
+    /// The name in perf.
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
     /// The bits of `attr.sample_type`, each of them enough, and the option of perf record that sets one;
     /// `None` if every sample has the field.
     fn needs(self) -> Option<(u64, &'static str)> {
@@ -108,13 +114,18 @@ impl Field {
 
     /// True if samples of a decoded trace may have the field, so that perf does not refuse it then.
     fn comes_of_traces(self) -> bool {
-        use Field::{Addr, Cpu, DataSrc, Iregs, PhysAddr};
-        matches!(self, Addr | DataSrc | Cpu | Iregs | PhysAddr)
+        use Field::{Addr, Cpu, DataSrc, Iregs, PhysAddr, Weight};
+        matches!(self, Addr | DataSrc | Weight | Cpu | Iregs | PhysAddr)
     }
 
     /// Whether an event has the field. With `decoded`, hardware events have flags as raw data.
-    fn is_of(self, event: &Event, ViewOptions { decoded, like_perf, .. }: &ViewOptions) -> bool {
+    fn is_of(self, event: &Event, options: &ViewOptions) -> bool {
+        let ViewOptions { fields, decoded, like_perf, has_trace, .. } = options;
         let (attr, decoded, like_perf) = (event.attr(), *decoded, *like_perf);
+        // Then perf shows what the user names even of samples without it, as 0.
+        if like_perf && *has_trace && self.comes_of_traces() && fields.names(self) {
+            return true;
+        }
         let is_of_kind = match self {
             Field::Callindent => decoded && attr.type_ == HARDWARE && attr.config == BRANCHES,
             // Other samples have none, but the same column.
@@ -314,15 +325,17 @@ impl FieldChoice {
     }
 
     /// Fails if a field that the user named is in no sample; as perf, if the first event of a group lacks it.
-    fn check(&self, events: &[Event], options: &ViewOptions) -> Result<()> {
+    fn check(&self, events: &[Event], facts: &Facts, options: &ViewOptions) -> Result<()> {
         let real: Vec<&Event> = events.iter().filter(|event| !event.attr().is_dummy()).collect();
-        let mut lacking: Option<Field> = None;
         for group in Group::ALL {
             let GroupChoice { only, with, .. } = self.0[group as usize];
             let has = |field| with & bits(&[field]) != 0;
             let Some(first) = real.iter().find(|event| Group::of(event) == group) else { continue };
             let shown = self.of(first, options);
-            let lacks = |what: Field, of: Field| has(what) && shown & bits(&[of]) == 0;
+            let lacks = |what: Field, of: Field| {
+                let is_wanted = has(what) || options.like_perf && shown & bits(&[what]) != 0;
+                is_wanted && shown & bits(&[of]) == 0
+            };
             if (only || options.like_perf) && lacks(Field::Srcline, Field::Ip) {
                 bail!("srcline is the line of an address; -F needs ip, too");
             }
@@ -334,7 +347,19 @@ impl FieldChoice {
                     let may_be_decoded = options.has_trace && field.comes_of_traces();
                     has(**field) && field.is_required() && !may_be_decoded && !field.is_of(first, options)
                 };
-                lacking = lacking.or(Field::value_variants().iter().find(is_refused).copied());
+                let refused = Field::value_variants().iter().find(is_refused);
+                if let Some((field, (bits, _))) = refused.and_then(|field| Some((field, field.needs()?))) {
+                    let number = events.iter().position(|event| std::ptr::eq(event, *first)).unwrap_or(0);
+                    let event = facts.events.get(number).map(|event| readable(&event.name));
+                    let bit = SAMPLE_TYPE_NAMES.iter().find(|(bit, _)| bits >> bit & 1 != 0);
+                    // perf2bolt expects this message if there are no addresses of memory.
+                    bail!(
+                        "Samples for '{}' event do not have {} attribute set. Cannot print '{}' field.",
+                        event.unwrap_or_default(),
+                        bit.map_or("", |(_, name)| name),
+                        field.name()
+                    );
+                }
             }
         }
         if !options.like_perf && !real.is_empty() {
@@ -343,13 +368,11 @@ impl FieldChoice {
                 let mut of = real.iter().filter(|event| field.is_of(event, options));
                 self.names(**field) && !is_made && of.next().is_none()
             };
-            lacking = Field::value_variants().iter().find(is_in_none).copied();
-        }
-        if let Some((_, what)) = lacking.and_then(Field::needs) {
-            let value = lacking.and_then(|field| field.to_possible_value());
-            let name = value.as_ref().map_or("it", PossibleValue::get_name);
-            let which = if options.like_perf { "not every event" } else { "no event" };
-            bail!("{which} of this recording records {what}, so {name} can't be shown");
+            let lacking = Field::value_variants().iter().find(is_in_none);
+            if let Some((field, (_, what))) = lacking.and_then(|field| Some((field, field.needs()?))) {
+                let name = field.name();
+                bail!("no event of this recording records {what}, so {name} can't be shown");
+            }
         }
         Ok(())
     }
@@ -414,13 +437,13 @@ impl ViewOptions {
     }
 
     /// Fails if a field that the user named is in no sample.
-    pub(super) fn check(&self, events: &[Event], clock: Clock) -> Result<()> {
+    pub(super) fn check(&self, events: &[Event], facts: &Facts, clock: Clock) -> Result<()> {
         if self.fields.names(Field::Tod) && clock.wall_offset().is_none() {
             bail!(
                 "the recording does not relate its times to the wall clock (perf record -k), so tod can't be shown"
             );
         }
-        self.fields.check(events, self)
+        self.fields.check(events, facts, self)
     }
 
     /// True if DWARF is searched for functions and source lines. Inlined calls are only shown in chains.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use perfx_format::record::cpumode::{KERNEL, USER, is_kernel};
-use perfx_format::sample::{Branch, Branches, CallStack, FlowFlags, Sample};
+use perfx_format::sample::{Branch, Branches, CallStack, DataSrc, FlowFlags, Sample};
 use perfx_format::{HexNumber, Layout, Layouts, OrderKey, Record, RecordType, Task, named_pid, named_task};
 use perfx_look::clock::rfc3339;
 use perfx_look::json::Decimal;
@@ -393,14 +393,16 @@ impl<'v> SampleWriter<'v> {
             let text = synth::text(config, raw, record.endian()).unwrap_or_default();
             out.extend_from_slice(text.as_bytes());
         }
-        let address = parts.addr.or(self.options.decoded.then_some(0));
+        let is_traced = self.options.decoded || self.options.like_perf && self.options.has_trace;
+        let address = parts.addr.or(is_traced.then_some(0));
         if let Some(address) = address.filter(|_| form.has(Field::Addr)) {
             push_address(out, address);
             if form.names_address {
                 self.push_symbol(out, form.frame(), at, address)?;
             }
         }
-        if let Some(source) = parts.data_src.filter(|_| form.has(Field::DataSrc)) {
+        let source = parts.data_src.or(is_traced.then_some(DataSrc(0)));
+        if let Some(source) = source.filter(|_| form.has(Field::DataSrc)) {
             push_address(out, source.0);
             out.push(b' ');
             out.extend_from_slice(data_src::text(source).as_bytes());
