@@ -18,7 +18,7 @@ use crate::commands::inject::PERF_ONLY;
 use crate::commands::{
     self, completion, copy, decompress, diff, doctor, du, dump, export, filter, index, info, inject, join,
     list, man, merge, overview, pack, passes, perf, recover, redact, reindex, repair, run, shim, sort, split,
-    stats, unpack, view, watch,
+    stats, symbolize, unpack, view, watch,
 };
 use crate::first_page::first_page;
 use crate::io::streams::Streams;
@@ -112,7 +112,7 @@ const GROUPS: [(&str, &[Entry]); 8] = [
             entry!("watch", watch::Watch),
         ],
     ),
-    ("Export", &[entry!("export", export::Export)]),
+    ("Export", &[entry!("export", export::Export), entry!("symbolize", symbolize::Symbolize)]),
     (
         "Share",
         &[entry!("redact", redact::Redact), entry!("pack", pack::Pack), entry!("unpack", unpack::Unpack)],

@@ -31,6 +31,7 @@ pub(crate) mod shim;
 pub(crate) mod sort;
 pub(crate) mod split;
 pub(crate) mod stats;
+pub(crate) mod symbolize;
 pub(crate) mod unpack;
 pub(crate) mod view;
 pub(crate) mod watch;

@@ -11,10 +11,7 @@ use crate::functions::NamedStacks;
 use crate::noise::{Spread, beyond_noise, sampling};
 use crate::stacks::{Row, Stacks, Weight};
 
-/// The probability that any change is reported if there is none (family-wise error rate).
-const ERROR: f64 = 0.05;
-
-/// The share of it spent on the sum of all samples. A general slowdown shows there long before it does in
+/// The share of the error spent on the sum of all samples. A general slowdown shows there long before it does in
 /// functions, so functions need the larger share.
 const ERROR_OF_ALL: f64 = 1.0 / 3.0;
 
@@ -125,6 +122,8 @@ pub struct FunctionChange {
 pub struct ChangeOptions {
     /// The least change that counts, percent.
     pub threshold: f64,
+    /// The probability that any change is reported if there is none (family-wise error rate).
+    pub error: f64,
     /// With one run a side, report a change if it reaches the threshold and sampling does not explain it.
     pub trusts_one_run: bool,
     /// Functions include what they called.
@@ -350,7 +349,7 @@ impl<'r> Sides<'r> {
             tests.push((probability, if share > 0.0 { share } else { 1.0 }));
             changes.push(all);
         }
-        for (change, beyond) in changes.into_iter().zip(beyond_noise(&tests, ERROR)) {
+        for (change, beyond) in changes.into_iter().zip(beyond_noise(&tests, self.options.error)) {
             change.beyond_noise = beyond && self.counts(change);
         }
     }
@@ -462,7 +461,7 @@ mod tests {
     }
 
     const OPTIONS: ChangeOptions =
-        ChangeOptions { threshold: 1.0, trusts_one_run: false, total: false, shares: false };
+        ChangeOptions { threshold: 1.0, error: 0.05, trusts_one_run: false, total: false, shares: false };
 
     /// 100 comparisons of two programs with this many runs a side.
     fn compared(runs: usize, [a, b]: [Program; 2], shares: bool) -> Vec<ProfileDiff> {

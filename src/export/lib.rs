@@ -1,7 +1,7 @@
 //! Writes recordings in the formats of other programs, and shows and lists their contents.
 //!
-//! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`] and
-//! [`firefox`], a page of [`html`], a picture of [`svg`]), and branches for compilers ([`branches`] of a
+//! There are tables ([`csv`], [`parquet`]), call stacks ([`folded`] lines, profiles of [`pprof`],
+//! [`otlp`] and [`firefox`], a page of [`html`], a picture of [`svg`]), and branches for compilers ([`branches`] of a
 //! program, [`branch_files`] of all programs). [`list::list`] lists what a recording names, [`ranking`] its
 //! functions, and [`view::view`] shows each sample.
 //!
@@ -26,6 +26,7 @@ pub mod list;
 mod list_sum;
 mod lists;
 mod noise;
+pub mod otlp;
 pub mod pack;
 pub mod parquet;
 pub mod pprof;
@@ -36,6 +37,7 @@ mod shown;
 mod sorted;
 mod stacks;
 pub mod svg;
+pub mod symbolize;
 mod traced;
 pub mod view;
 

@@ -31,14 +31,14 @@ use sha2::{Digest as _, Sha256};
 use crate::chains::{Resolver, StackTree};
 use gather::{BranchRow, Gathered, Texts, gather};
 use history::{History, signed};
-use perfx_resolve::{Facts, Frame, FrameName, IdOptions, Named, Search, dso_name, name_frames};
+use perfx_resolve::{Facts, Frame, FrameName, Function, IdOptions, Named, Search, dso_name, name_frames};
 use row::{Part, SampleRow};
 pub use schema::{
     BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS, TABLES,
     THREADS, Table,
 };
 use spe::Traced;
-use table::{About, TableWriter};
+pub(crate) use table::{About, TableWriter};
 
 /// The version of the schema, increased whenever a query for the old one would misread the new one.
 pub const SCHEMA: u32 = 2;
@@ -138,7 +138,7 @@ pub fn write_tables(
     let clock = Clock::of(recording);
     let hostname = text(recording, Feature::HOSTNAME).map(<[u8]>::to_vec);
     let about = About {
-        id: identity.id.clone(),
+        id: Some(identity.id.clone()),
         facts: vec![
             ("perfx.schema", SCHEMA.to_string()),
             ("perfx.version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -338,10 +338,11 @@ impl Tables<'_> {
         let Tables { recording, facts, gathered, .. } = self;
         let mut result = Ok(());
         let visit = |number: u32, frame: Frame, name: FrameName<'_>| {
-            let outer = name.functions.first();
             // Code after the kernel's mapping belongs to the kernel only if it has a symbol.
             let dso = frame.dso.filter(|_| name.dso.is_some());
-            if let Some(has) = dso.filter(|_| outer.is_some()).and_then(|dso| symbols.get_mut(dso as usize)) {
+            if let Some(has) =
+                dso.filter(|_| !name.functions.is_empty()).and_then(|dso| symbols.get_mut(dso as usize))
+            {
                 *has = true;
             }
             if result.is_ok() {
@@ -349,19 +350,8 @@ impl Tables<'_> {
                     .text(mode(frame.mode).as_bytes())
                     .number(dso.map(i64::from))
                     .number(dso.map(|_| frame.at as i64))
-                    .number(gathered.lowest[number as usize] as i64)
-                    .text(outer.map(|outer| outer.name.as_bytes()))
-                    .number(outer.map(|_| signed(name.offset)))
-                    .text(outer.and_then(|outer| outer.file.as_ref()).map(|file| file.as_bytes()))
-                    .number(outer.and_then(|outer| outer.line).map(i64::from))
-                    .calls(
-                        name.functions
-                            .iter()
-                            .skip(1)
-                            .rev()
-                            .map(|call| (&*call.name, call.file.as_deref(), call.line)),
-                    );
-                result = out.end_row();
+                    .number(gathered.lowest[number as usize] as i64);
+                result = write_functions(&mut out, &name.functions, name.offset).end_row();
             }
         };
         let (features, endian) = (&recording.features, recording.endian);
@@ -440,6 +430,20 @@ impl Tables<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes the columns from `symbol` to `inline`, of functions from the outermost to the innermost.
+pub(crate) fn write_functions<'w>(
+    out: &'w mut TableWriter,
+    functions: &[Function<'_>],
+    offset: u64,
+) -> &'w mut TableWriter {
+    let outer = functions.first();
+    out.text(outer.map(|outer| outer.name.as_bytes()))
+        .number(outer.map(|_| signed(offset)))
+        .text(outer.and_then(|outer| outer.file.as_ref()).map(|file| file.as_bytes()))
+        .number(outer.and_then(|outer| outer.line).map(i64::from))
+        .calls(functions.iter().skip(1).rev().map(|call| (&*call.name, call.file.as_deref(), call.line)))
 }
 
 fn write_branch(out: &mut TableWriter, row: &BranchRow) -> Result<()> {

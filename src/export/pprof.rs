@@ -4,8 +4,9 @@
 //! The format is `message Profile` of google/pprof (proto/profile.proto), compressed with gzip.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
+use std::iter;
 
 use flate2::{Compression, GzBuilder};
 use foldhash::fast::RandomState;
@@ -185,15 +186,56 @@ type FunctionKey = [i64; 3];
 /// By DSO, process (for its memory) and recorded start: whether the mapping is a file, and the mapping.
 type Mappings = IndexMap<(Option<u32>, u32, Option<u64>), (bool, Mapping), RandomState>;
 
+/// The strings of a profile, starting with the empty one.
 #[derive(Default)]
-struct Strings(IndexSet<String, RandomState>);
+pub(crate) struct Strings(IndexSet<String, RandomState>);
 
 impl Strings {
+    pub(crate) fn text(&self, number: i64) -> &str {
+        self.0.get_index(number as usize).map_or("", |text| text)
+    }
+
     fn number(&mut self, text: &str) -> i64 {
         match self.0.get_index_of(text) {
             Some(number) => number as i64,
             None => self.0.insert_full(text.to_owned()).0 as i64,
         }
+    }
+}
+
+/// The locations of the stacks of a recording.
+pub(crate) struct Places {
+    /// The sampled events, starting with the default one.
+    pub(crate) events: Vec<u32>,
+    pub(crate) strings: Strings,
+    /// The parent and the frame of each stack.
+    nodes: Vec<(u32, u32)>,
+    frames: Vec<Frame>,
+    /// The ids of each frame's locations, as innermost and as caller.
+    locations: Vec<[u64; 2]>,
+    /// How many DSOs have symbols.
+    pub(crate) named: Named,
+}
+
+impl Places {
+    /// The ids of the locations of a stack, innermost first. `records_calls` says that the addresses of user
+    /// code are those of calls.
+    pub(crate) fn locations_of(&self, stack: u32, records_calls: bool) -> impl Iterator<Item = u64> {
+        let (mut next, mut callee) = (stack, None);
+        iter::from_fn(move || {
+            let (parent, number) = *self.nodes.get(next as usize).filter(|_| next != StackTree::ROOT)?;
+            let frame = self.frames[number as usize];
+            // The user address next to the kernel's is where execution was.
+            let returns = callee == Some(frame.mode) && (!records_calls || is_kernel(frame));
+            (next, callee) = (parent, Some(frame.mode));
+            Some(self.locations[number as usize][usize::from(returns)])
+        })
+    }
+
+    /// The frame of each location.
+    pub(crate) fn frames_of_locations(&self) -> HashMap<u64, Frame> {
+        let frames = self.frames.iter().zip(&self.locations);
+        frames.flat_map(|(frame, ids)| ids.map(|id| (id, *frame))).collect()
     }
 }
 
@@ -205,21 +247,9 @@ impl Profile {
     /// A thread cannot be started.
     pub fn new(stacks: &Stacks, search: Search<'_>) -> Result<(Profile, Named)> {
         let Search { facts, features, endian, .. } = search;
-        let mut strings = Strings(IndexSet::default());
-        strings.number("");
-        let mut profile = Profile::default();
-        // Like `export folded`, begins with the default event.
-        let sampled = stacks.sampled(facts);
-        let first = sampled.default_event();
-        let events: Vec<u32> = first
-            .into_iter()
-            .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
-            .collect();
-        profile.sample_types(&events, &sampled, &mut strings);
-        let duration = stacks.span().map_or(0, |(start, end)| end.ns() - start.ns());
-        profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
-        let (locations, named) = profile.locations(stacks, search, &mut strings)?;
-        profile.samples(stacks, facts, &events, &locations, &mut strings);
+        let (mut profile, mut places) = Profile::without_samples(stacks, search)?;
+        profile.samples(stacks, facts, &mut places);
+        let Places { mut strings, named, .. } = places;
         let text = |feature| features.get(&feature).and_then(|section| read_str(section, endian));
         let mut comment = |text: String| profile.comment.push(strings.number(&text));
         if let Some(version) = text(Feature::VERSION) {
@@ -232,6 +262,26 @@ impl Profile {
         }
         profile.string_table = strings.0.into_iter().collect();
         Ok((profile, named))
+    }
+
+    /// The types of the values, and all places. The strings are not yet in the profile.
+    pub(crate) fn without_samples(stacks: &Stacks, search: Search<'_>) -> Result<(Profile, Places)> {
+        let mut strings = Strings(IndexSet::default());
+        strings.number("");
+        let mut profile = Profile::default();
+        // Like `export folded`, begins with the default event.
+        let sampled = stacks.sampled(search.facts);
+        let first = sampled.default_event();
+        let events: Vec<u32> = first
+            .into_iter()
+            .chain(stacks.times.keys().copied().filter(|&event| Some(event) != first))
+            .collect();
+        profile.sample_types(&events, &sampled, &mut strings);
+        let duration = stacks.span().map_or(0, |(start, end)| end.ns() - start.ns());
+        profile.duration_nanos = i64::try_from(duration).unwrap_or(i64::MAX);
+        let (locations, named) = profile.locations(stacks, search, &mut strings)?;
+        let (nodes, frames) = (stacks.tree.nodes().collect(), stacks.tree.frames().collect());
+        Ok((profile, Places { events, strings, nodes, frames, locations, named }))
     }
 
     fn sample_types(&mut self, events: &[u32], sampled: &SampledEvents<'_>, strings: &mut Strings) {
@@ -335,44 +385,25 @@ impl Profile {
         }
     }
 
-    fn samples(
-        &mut self,
-        stacks: &Stacks,
-        facts: &Facts,
-        events: &[u32],
-        locations: &[[u64; 2]],
-        strings: &mut Strings,
-    ) {
-        let records_calls =
-            |event: u32| facts.events.get(event as usize).is_some_and(|event| event.records_calls);
-        let column: HashMap<u32, usize> = events.iter().copied().zip((0..).step_by(2)).collect();
+    fn samples(&mut self, stacks: &Stacks, facts: &Facts, places: &mut Places) {
+        let columns = places.events.len() * 2;
+        let column: HashMap<u32, usize> = places.events.iter().copied().zip((0..).step_by(2)).collect();
         let mut values: IndexMap<(u32, u32, bool), Vec<i64>, RandomState> = IndexMap::default();
         for (row, weight) in &stacks.rows {
             let Some(&column) = column.get(&row.event) else { continue };
-            let key = (row.label, row.stack, records_calls(row.event));
-            let value = values.entry(key).or_insert_with(|| vec![0; events.len() * 2]);
+            let key = (row.label, row.stack, records_calls(facts, row.event));
+            let value = values.entry(key).or_insert_with(|| vec![0; columns]);
             value[column] = value[column].saturating_add_unsigned(weight.samples);
             value[column + 1] = value[column + 1].saturating_add_unsigned(weight.period);
         }
         let labels: Vec<Vec<PprofLabel>> =
-            stacks.labels.iter().map(|label| pprof_labels(label, strings)).collect();
-        let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
-        let frames: Vec<Frame> = stacks.tree.frames().collect();
+            stacks.labels.iter().map(|label| pprof_labels(label, &mut places.strings)).collect();
         for ((label, stack, records_calls), value) in values {
-            let mut location_id = Vec::new();
-            let (mut next, mut callee) = (stack, None);
-            while next != StackTree::ROOT {
-                let (parent, number) = nodes[next as usize];
-                let frame = frames[number as usize];
-                // The user address next to the kernel's is where execution was.
-                let returns = callee == Some(frame.mode) && (!records_calls || is_kernel(frame));
-                location_id.push(locations[number as usize][usize::from(returns)]);
-                (next, callee) = (parent, Some(frame.mode));
-            }
+            let location_id = places.locations_of(stack, records_calls).collect();
             self.sample.push(Sample { location_id, value, label: labels[label as usize].clone() });
         }
         // Drops locations without samples.
-        let used: std::collections::HashSet<u64> =
+        let used: HashSet<u64> =
             self.sample.iter().flat_map(|sample| sample.location_id.iter().copied()).collect();
         self.location.retain(|location| used.contains(&location.id));
     }
@@ -539,7 +570,12 @@ impl Mapping {
     }
 }
 
-fn is_kernel(frame: Frame) -> bool {
+/// True if the user addresses in the call chains of an event are those of calls.
+pub(crate) fn records_calls(facts: &Facts, event: u32) -> bool {
+    facts.events.get(event as usize).is_some_and(|event| event.records_calls)
+}
+
+pub(crate) fn is_kernel(frame: Frame) -> bool {
     matches!(frame.mode, KERNEL | GUEST_KERNEL)
 }
 

@@ -57,14 +57,37 @@ impl SearchArgs {
     }
 }
 
-/// The places to look for symbols.
+/// The places to look for the symbols of files.
 #[derive(Args, Clone, Default, Debug)]
-pub struct SymbolArgs {
+pub struct FileArgs {
     #[command(flatten)]
     search: SearchArgs,
     /// Download missing files and their symbols from the servers in DEBUGINFOD_URLS
     #[arg(help_heading = "Where to search for files", long)]
     debuginfod: bool,
+}
+
+impl FileArgs {
+    /// The places to search.
+    ///
+    /// # Errors
+    ///
+    /// A folder does not exist, no server is set, or no client is installed.
+    pub fn options(self) -> Result<IdOptions> {
+        let options = self.search.options(None)?;
+        let debuginfod = match self.debuginfod {
+            true => Some(Debuginfod::download().context("--debuginfod")?),
+            false => (!options.foreign).then(Debuginfod::cache),
+        };
+        Ok(IdOptions { debuginfod, ..options })
+    }
+}
+
+/// The places to look for symbols.
+#[derive(Args, Clone, Default, Debug)]
+pub struct SymbolArgs {
+    #[command(flatten)]
+    files: FileArgs,
     /// Take the kernel's symbols from this copy of /proc/kallsyms, or this System.map
     #[arg(help_heading = "Where to search for files", long, value_name = "FILE", conflicts_with = "vmlinux")]
     kallsyms: Option<PathBuf>,
@@ -76,7 +99,8 @@ pub struct SymbolArgs {
 impl SymbolArgs {
     /// True if the user named a place.
     pub fn is_given(&self) -> bool {
-        self.search.is_given() || self.debuginfod || self.kallsyms.is_some() || self.vmlinux.is_some()
+        let FileArgs { search, debuginfod } = &self.files;
+        search.is_given() || *debuginfod || self.kallsyms.is_some() || self.vmlinux.is_some()
     }
 
     /// The places to search.
@@ -86,17 +110,12 @@ impl SymbolArgs {
     /// A folder does not exist, no server is set, no client is installed, or a file has neither symbols nor
     /// code of a kernel.
     pub fn options(self) -> Result<IdOptions> {
-        let options = self.search.options(None)?;
         let kernel = self.kallsyms.map(KernelFile::Kallsyms).or(self.vmlinux.map(KernelFile::Vmlinux));
         if let Some(kernel) = &kernel {
             let option = if matches!(kernel, KernelFile::Kallsyms(_)) { "--kallsyms" } else { "--vmlinux" };
             kernel.check().with_context(|| format!("{option} {}", kernel.path().display()))?;
         }
-        let debuginfod = match self.debuginfod {
-            true => Some(Debuginfod::download().context("--debuginfod")?),
-            false => (!options.foreign).then(Debuginfod::cache),
-        };
-        Ok(IdOptions { debuginfod, kernel, ..options })
+        Ok(IdOptions { kernel, ..self.files.options()? })
     }
 }
 

@@ -16,10 +16,10 @@ pub use explain::{Explainer, Explanation, NamedBy};
 pub use facts::{EventFacts, Facts, FactsSurvey, kernel_reference};
 pub use frames::{ChainAddress, Frame, FrameCache, LastChain, frame_at, stack_of};
 pub use ids::{
-    Correction, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs, can_have_id,
-    cpumode_of, dso_name, is_kernel_name, object_of, recorded_on,
+    Correction, FileArgs, IdArgs, IdOptions, Ids, MappedIds, RecordedIds, SearchArgs, SymbolArgs,
+    can_have_id, cpumode_of, dso_name, is_kernel_name, object_of, recorded_on,
 };
 pub use naming::{
-    FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, code_advice, dwarf_files,
+    FileNames, FrameName, Function, Images, Lack, Named, NamedPlace, Names, Search, code_advice, dwarf_files,
     guest_sources, kcore_of, name_frames, sources, with_deep_stack,
 };

@@ -280,6 +280,41 @@ pub fn name_frames(
     with_deep_stack(|| named(frames, &Names::new(search), visit))
 }
 
+/// Finds the functions of files by their build-ids, without a recording.
+#[derive(Debug)]
+pub struct FileNames {
+    sources: Sources,
+    inlined: bool,
+}
+
+impl FileNames {
+    /// Searches the places of `ids`. With `inlined`, inlined calls and source lines are found, too.
+    pub fn new(ids: &IdOptions, inlined: bool) -> FileNames {
+        FileNames { sources: sources(ids, !ids.is_foreign(), &RecordedOn::default()), inlined }
+    }
+
+    /// Passes the functions at offsets of a file to `visit`: outermost first, with the distance from the
+    /// start of the symbol. Returns false, and passes nothing, if no file with its build-id has symbols.
+    pub fn name(
+        &self,
+        path: PathBuf,
+        id: BuildId,
+        offsets: impl Iterator<Item = u64>,
+        mut visit: impl FnMut(u64, Vec<Function<'_>>, u64),
+    ) -> bool {
+        let object = Object::File { path, inode: None, pid: None };
+        let Some(image) = self.sources.image(&object, Some(id), None) else { return false };
+        let files = dwarf_files();
+        let source = named_by(image, &files, self.inlined);
+        let mut shown = ShownNames::default();
+        for offset in offsets {
+            let (functions, distance) = source.functions(offset, &mut shown).unwrap_or_default();
+            visit(offset, functions, distance);
+        }
+        true
+    }
+}
+
 /// Runs `work` on a thread whose stack is large enough to read DWARF.
 ///
 /// # Errors
@@ -363,7 +398,8 @@ impl<'f> Names<'f> {
                     let name = || String::from_utf8_lossy(dso.unwrap_or_default()).into();
                     let ksymbol = self.images.facts.ksymbols.get(&number);
                     let ksymbol = ksymbol.map(|starts| NameSource::Ksymbol(name(), starts.clone()));
-                    ksymbol.or_else(|| self.images.of(number).map(|image| self.source(image, files)))
+                    ksymbol
+                        .or_else(|| self.images.of(number).map(|image| named_by(image, files, self.inlined)))
                 });
                 let why =
                     number.filter(|_| source.is_none()).and_then(|number| self.images.why_no_kernel(number));
@@ -382,11 +418,11 @@ impl<'f> Names<'f> {
             }
         }
     }
+}
 
-    fn source<'n>(&self, image: Image, files: &'n DwarfFiles) -> NameSource<'n> {
-        let dwarf = self.inlined.then(|| image.inlined(files)).flatten();
-        NameSource::Image(image, dwarf.map(Box::new))
-    }
+fn named_by(image: Image, files: &DwarfFiles, inlined: bool) -> NameSource<'_> {
+    let dwarf = inlined.then(|| image.inlined(files)).flatten();
+    NameSource::Image(image, dwarf.map(Box::new))
 }
 
 impl NamedPlace<'_> {

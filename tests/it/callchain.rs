@@ -346,7 +346,7 @@ fn samples_with_registers_of_an_unknown_abi_are_shown_with_their_recorded_chains
     let crafted = Fixture::new("crafted/val-sample-regs-abi.data").path;
     for command in [
         "view", "overview", "list functions", "list stacks", "list dsos", "export folded", "export svg",
-        "export html", "export pprof", "export firefox", "export parquet", "export csv",
+        "export html", "export pprof", "export otlp", "export firefox", "export parquet", "export csv",
     ] {
         for input in [&input, &crafted] {
             let words = command.split(' ').map(Into::into).chain(args!["--foreign", input]);

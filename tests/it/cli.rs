@@ -1136,8 +1136,10 @@ fn an_input_that_is_cut_short_while_it_is_read_leaves_no_temporary_file() {
 fn every_output_can_be_an_open_file() {
     let folder = place();
     let path = |name: &str| folder.path().join(name);
-    let commands =
-        ["copy", "export folded", "export html", "export svg", "export pprof", "export firefox", "pack"];
+    let commands = [
+        "copy", "export folded", "export html", "export svg", "export pprof", "export otlp",
+        "export firefox", "pack",
+    ];
     for (number, command) in commands.into_iter().enumerate() {
         let program = perfx_command().get_program().to_owned();
         let line = format!("exec \"$0\" {command} perf.data -o /dev/fd/5 5>{number}");

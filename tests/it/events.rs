@@ -34,7 +34,10 @@ fn counted(name: &str, options: &[&str]) -> (String, u64) {
 fn cycles_of_several_pmus_are_one_event() {
     assert_eq!(counted(HYBRID, &[]), ("cycles".to_owned(), 46));
     let input = Fixture::new(HYBRID).path;
-    for what in ["export folded", "export svg", "export pprof", "export html", "export firefox", "overview"] {
+    for what in [
+        "export folded", "export svg", "export pprof", "export otlp", "export html", "export firefox",
+        "overview",
+    ] {
         let folder = temp();
         let out = folder.path().join("out");
         let mut words: Vec<OsString> = what.split(' ').map(Into::into).collect();
@@ -276,7 +279,7 @@ fn events_with_different_units_are_not_added_up() {
     // Samples are added up, and a page and pprof keep events apart.
     let samples = ("export folded", &["--weight", "samples"][..]);
     assert_eq!(adding_up(samples, &input, Some("page-faults,cpu-clock")).text(), "prog;[prog] 100\n");
-    for apart in ["export html", "export pprof"] {
+    for apart in ["export html", "export pprof", "export otlp"] {
         let ran = adding_up((apart, &["-o", "OUT"]), &input, Some("page-faults,cpu-clock"));
         assert_eq!(ran.code, Some(0), "{apart}: {}", ran.stderr);
     }

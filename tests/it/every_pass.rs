@@ -335,6 +335,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("export", &["firefox", "--foreign", "-o", "OUT"]),
     ("export", &["folded", "--foreign", "-o", "OUT"]),
     ("export", &["html", "--foreign", "-o", "OUT"]),
+    ("export", &["otlp", "--foreign", "-o", "OUT"]),
     ("export", &["parquet", "--foreign", "--spe", "--dir", "OUT"]),
     ("export", &["pprof", "--foreign", "-o", "OUT"]),
     ("export", &["profgen", "--foreign", "--binary", "OTHER", "-o", "OUT"]),

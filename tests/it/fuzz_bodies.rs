@@ -18,6 +18,7 @@ use perfx_export::firefox::{FirefoxProfile, losses};
 use perfx_export::folded::{Folded, FoldedOptions};
 use perfx_export::html::{Side, pack};
 use perfx_export::list::{What, list};
+use perfx_export::otlp::{Attributes, Otlp};
 use perfx_export::parquet;
 use perfx_export::pprof::Profile;
 use perfx_export::view::{ViewOptions, view};
@@ -765,6 +766,11 @@ pub(crate) fn export(bytes: &[u8]) {
         let lines: Vec<&str> = text.lines().map(|line| line.rsplit_once(' ').expect("a count").0).collect();
         let (profile, _) = Profile::new(&stacks, search).expect("a thread starts");
         profile.write(&mut std::io::sink()).expect("a sink takes all bytes");
+        let mut otlp = Otlp::default();
+        if let Some(again) = reread() {
+            otlp.add(&stacks, search, Clock::of(&again), Attributes::default()).expect("a thread starts");
+            otlp.finish().write(&mut std::io::sink()).expect("a sink takes all bytes");
+        }
         let mut firefox = FirefoxProfile::default();
         if let Some(mut again) = reread() {
             let lost = losses(&mut again, 1).unwrap_or_default();
@@ -775,7 +781,8 @@ pub(crate) fn export(bytes: &[u8]) {
         let (placed, _) = named.add(&stacks, search).expect("a thread starts");
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
         let run = [changes::Run::new(&named, &stacks, &placed, true, samples)];
-        let options = ChangeOptions { threshold: 0.0, trusts_one_run: true, total: true, shares: false };
+        let options =
+            ChangeOptions { threshold: 0.0, error: 0.05, trusts_one_run: true, total: true, shares: false };
         let same = compare(&named, [&run, &run], options);
         assert!(!same.changed && same.functions.is_empty(), "{same:?}");
         let about = serde_json::Value::Null;

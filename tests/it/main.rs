@@ -56,6 +56,7 @@ mod names;
 mod namespaces;
 mod normalize;
 mod oracle;
+mod otlp;
 mod pack;
 mod pages;
 mod parquet;

@@ -30,6 +30,9 @@ pub(super) struct ProfileArgs {
     /// Ignore changes below this percentage of the weight of a run of A [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, requires = "profile")]
     threshold: Option<f64>,
+    /// Probability that any change is reported if there is none; divide it by the number of comparisons
+    #[arg(long, value_name = "PERCENT", value_parser = percentage, default_value = "5%", requires = "profile")]
+    false_alarms: f64,
     /// List only the first N functions
     #[arg(long, value_name = "N", requires = "profile")]
     head: Option<usize>,
@@ -111,6 +114,7 @@ impl ProfileArgs {
         })?;
         let options = ChangeOptions {
             threshold: self.threshold.unwrap_or(1.0),
+            error: self.false_alarms / 100.0,
             trusts_one_run: self.threshold.is_some(),
             total: self.total,
             shares: self.shares,

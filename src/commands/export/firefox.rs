@@ -7,10 +7,9 @@ use perfx_export::{Grouping, ShownEvent};
 use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read};
+use super::input::{Collected, StackArgs, TraceArgs, each_recording, say_read, say_step};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
-use crate::term::units::duration;
 
 /// Write call stacks over time as a profile for the Firefox Profiler (profiler.firefox.com), with symbols
 ///
@@ -62,13 +61,7 @@ impl Firefox {
             drop(bar);
             say_read(report, &recording, &stacks);
             named.say(report);
-            if stacks.step > 0 {
-                let step = duration(stacks.step);
-                report.say(
-                    Level::Info,
-                    format!("there are many samples, so their times are multiples of {step}"),
-                );
-            }
+            say_step(report, &stacks);
             Ok(())
         })?;
         output.write(|out| profile.write(out))?;

@@ -19,6 +19,7 @@ use crate::args::{ReadArgs, ThreadArgs, Usage, usage};
 use crate::io::source::{Source, temp_files};
 use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
+use crate::term::units::duration;
 
 /// Which samples a command reads, where it searches for symbols, and how it works.
 #[derive(Args, Debug)]
@@ -306,6 +307,14 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     report.read = Read { name: Some(recording.name.clone()), records: None, bytes };
     if stacks.rows.is_empty() {
         say_no_samples(|| tracer_of(recording), report);
+    }
+}
+
+/// Reports the unit to which the times of many samples are rounded.
+pub(crate) fn say_step(report: &mut Report, stacks: &Stacks) {
+    if stacks.step > 0 {
+        let step = duration(stacks.step);
+        report.say(Level::Info, format!("there are many samples, so their times are multiples of {step}"));
     }
 }
 

@@ -6,6 +6,7 @@ mod firefox;
 mod folded;
 mod html;
 pub(crate) mod input;
+mod otlp;
 mod parquet;
 mod pprof;
 mod svg;
@@ -28,6 +29,7 @@ enum Form {
     Firefox(Box<firefox::Firefox>),
     Folded(Box<folded::Folded>),
     Html(Box<html::Html>),
+    Otlp(Box<otlp::Otlp>),
     Parquet(Box<parquet::Parquet>),
     Pprof(Box<pprof::Pprof>),
     Profgen(Box<branches::Profgen>),
@@ -44,6 +46,7 @@ impl Export {
             Form::Firefox(firefox) => firefox.run(),
             Form::Folded(folded) => folded.run(),
             Form::Html(html) => html.run(),
+            Form::Otlp(otlp) => otlp.run(),
             Form::Parquet(parquet) => parquet.run(),
             Form::Pprof(pprof) => pprof.run(),
             Form::Svg(svg) => svg.run(),

@@ -35,8 +35,8 @@ use crate::io::source::{InputsArgs, Source, each_input, temp_files};
 /// Examples:
 ///   perfx export parquet perf.data --dir tables
 ///   perfx export parquet @recordings.txt --dir /data/perf --partition-by host,date
-///   duckdb -c "SELECT symbol, sum(period) FROM 'tables/samples/*.parquet'
-///     JOIN 'tables/frames/*.parquet' USING (recording, frame) GROUP BY 1 ORDER BY 2 DESC"
+///   duckdb -c "SELECT symbol, sum(period) FROM 'tables/samples/**/*.parquet'
+///     JOIN 'tables/frames/**/*.parquet' USING (recording, frame) GROUP BY 1 ORDER BY 2 DESC"
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Parquet {

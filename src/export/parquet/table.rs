@@ -26,7 +26,7 @@ use super::schema::{Column, Kind, Table};
 /// A row group ends when its values exceed this many bytes in memory.
 const GROUP: usize = 24 << 20;
 
-/// The first column of every table.
+/// The first column of every table of a recording.
 const RECORDING: &str = "recording";
 
 /// The compression level of zstd.
@@ -35,11 +35,12 @@ const LEVEL: i32 = 3;
 /// The number of texts passed to the encoder at a time.
 const TEXTS: usize = 1 << 13;
 
-pub(super) struct TableWriter {
+pub(crate) struct TableWriter {
     file: SerializedFileWriter<Box<dyn Write + Send>>,
     properties: WriterPropertiesPtr,
     columns: &'static [Column],
-    recording: Box<[u8]>,
+    /// The value of the column `recording`, if the table has it.
+    recording: Option<Box<[u8]>>,
     /// Leaves in the order of the schema, without `recording`.
     leaves: Vec<Leaf>,
     /// The next leaf of the current row.
@@ -320,9 +321,10 @@ fn parquet_type(column: &Column) -> Result<TypePtr, ParquetError> {
 
 /// The metadata of each file.
 #[derive(Clone, Debug)]
-pub(super) struct About {
-    pub(super) id: String,
-    pub(super) facts: Vec<(&'static str, String)>,
+pub(crate) struct About {
+    /// The id of the recording; `None` for a table of no recording, which has no column `recording`.
+    pub(crate) id: Option<String>,
+    pub(crate) facts: Vec<(&'static str, String)>,
 }
 
 fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetError> {
@@ -345,8 +347,12 @@ fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetE
         properties = properties.set_column_bloom_filter_enabled(ColumnPath::from("build_id"), true);
     }
     if let Some(at) = table.sorted_by {
-        // After the column `recording`.
-        let sorted = SortingColumn { column_idx: at as i32 + 1, descending: false, nulls_first: true };
+        // After the column `recording`, if there is one.
+        let sorted = SortingColumn {
+            column_idx: at as i32 + i32::from(about.id.is_some()),
+            descending: false,
+            nulls_first: true,
+        };
         properties = properties.set_sorting_columns(Some(vec![sorted]));
     }
     Ok(properties.build())
@@ -364,7 +370,7 @@ fn failed(error: ParquetError) -> Error {
 }
 
 impl TableWriter {
-    pub(super) fn new(
+    pub(crate) fn new(
         table: &Table,
         about: &About,
         out: Box<dyn Write + Send>,
@@ -373,7 +379,8 @@ impl TableWriter {
         let begin = || -> Result<_, ParquetError> {
             let recording =
                 Column { name: RECORDING, kind: Kind::Text, nullable: false, delta: false, about: "" };
-            let fields = std::iter::once(&recording).chain(table.columns).map(parquet_type);
+            let recording = about.id.is_some().then_some(&recording);
+            let fields = recording.into_iter().chain(table.columns).map(parquet_type);
             let fields = fields.collect::<Result<Vec<_>, _>>()?;
             let schema = Type::group_type_builder(table.name).with_fields(fields).build()?;
             let properties = Arc::new(properties(table, about)?);
@@ -383,7 +390,7 @@ impl TableWriter {
         Ok(TableWriter {
             file,
             properties,
-            recording: about.id.as_bytes().into(),
+            recording: about.id.as_ref().map(|id| id.as_bytes().into()),
             columns: table.columns,
             leaves: table.columns.iter().flat_map(Leaf::of).collect(),
             next: 0,
@@ -423,11 +430,11 @@ impl TableWriter {
     }
 
     /// A number, the bits of an unsigned number, or a flag.
-    pub(super) fn number(&mut self, value: impl Into<Option<i64>>) -> &mut Self {
+    pub(crate) fn number(&mut self, value: impl Into<Option<i64>>) -> &mut Self {
         self.value(value.into(), Leaf::i64)
     }
 
-    pub(super) fn text<'t>(&mut self, value: impl Into<Option<&'t [u8]>>) -> &mut Self {
+    pub(crate) fn text<'t>(&mut self, value: impl Into<Option<&'t [u8]>>) -> &mut Self {
         self.value(value.into(), Leaf::text)
     }
 
@@ -445,7 +452,7 @@ impl TableWriter {
     }
 
     /// A list of calls: function, source file, line.
-    pub(super) fn calls<'t>(
+    pub(crate) fn calls<'t>(
         &mut self,
         calls: impl IntoIterator<Item = (&'t str, Option<&'t str>, Option<u32>)>,
     ) -> &mut Self {
@@ -483,7 +490,7 @@ impl TableWriter {
         self
     }
 
-    pub(super) fn end_row(&mut self) -> Result<()> {
+    pub(crate) fn end_row(&mut self) -> Result<()> {
         debug_assert_eq!(self.next, self.leaves.len(), "a row has all columns");
         self.next = 0;
         self.rows += 1;
@@ -493,12 +500,13 @@ impl TableWriter {
     fn flush(&mut self) -> Result<()> {
         let new = self.columns.iter().flat_map(Leaf::of).collect();
         let leaves = mem::replace(&mut self.leaves, new);
-        let id = IndexSet::from_iter([self.recording.clone()]);
-        let ids = TextValues { codes: vec![0; self.rows], texts: id, by_number: Vec::new() };
-        let recording = Leaf::new(Values::Text(ids), 0, false);
+        let recording = self.recording.clone().map(|id| {
+            let (codes, texts) = (vec![0; self.rows], IndexSet::from_iter([id]));
+            Leaf::new(Values::Text(TextValues { codes, texts, by_number: Vec::new() }), 0, false)
+        });
         self.total += self.rows as u64;
         (self.rows, self.bytes) = (0, 0);
-        let columns = std::iter::once(recording).chain(leaves).collect();
+        let columns = recording.into_iter().chain(leaves).collect();
         let encoded = self.encoded(columns);
         let write = || -> Result<(), ParquetError> {
             let mut group = self.file.next_row_group()?;
@@ -544,7 +552,7 @@ impl TableWriter {
     }
 
     /// Ends the table; returns the number of rows.
-    pub(super) fn close(mut self) -> Result<u64> {
+    pub(crate) fn close(mut self) -> Result<u64> {
         if self.rows > 0 {
             self.flush()?;
         }
