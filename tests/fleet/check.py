@@ -6,7 +6,7 @@ usage: check.py PERFX      (python3 with pyspark, pyarrow and duckdb; Java 17 or
 import csv, collections, glob, hashlib, json, os, signal, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, "../../docs/fleet"))
 import duckdb
 import job
 
@@ -31,7 +31,7 @@ def contents(out):
 
 
 def run(out, master):
-    command = [sys.executable, f"{here}/job.py", "--master", master, "--perfx", perfx, recordings, out]
+    command = [sys.executable, f"{here}/../../docs/fleet/job.py", "--master", master, "--perfx", perfx, recordings, out]
     return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
 
 
@@ -40,15 +40,15 @@ def folder(name):
 
 
 # Without Spark.
-serial = {path: job.export(perfx, path, folder("serial/tables")) for path in paths}
+serial = {path: job.export(perfx, path, folder("serial")) for path in paths}
 expected = contents(folder("serial"))
-done = [row for row in serial.values() if row["export"] in (0, 3)]
+done = [row for row in serial.values() if row["sha256"]]
 print(f"{len(paths)} recordings, {len(done)} exported, {len(expected)} files")
 assert len(done) > len(paths) * 8 / 10 and len(done) < len(paths), "some are cut"
 
 # One worker and two write the same bytes.
 for workers in (1, 2):
-    assert run(folder(f"spark{workers}"), f"local[{workers}]").wait() == 0
+    assert run(folder(f"spark{workers}"), f"local[{workers}]").wait() == 3, "some are broken"
     assert contents(folder(f"spark{workers}")) == expected, f"local[{workers}]"
 print("local[1] and local[2] write the files that a run without Spark writes")
 
@@ -61,13 +61,13 @@ killed.wait()
 half = contents(folder("killed"))
 assert 0 < len(half) < len(expected), "the job was killed half-way"
 assert all(expected[name] == hash for name, hash in half.items()), "what is there is complete"
-assert run(folder("killed"), "local[2]").wait() == 0
+assert run(folder("killed"), "local[2]").wait() == 3
 assert contents(folder("killed")) == expected
 print(f"a run that was killed after {len(half)} files, and run again, leaves the same files")
 
 # The manifest.
 tables, manifest = folder("spark2/tables"), folder("spark2/manifest")
-rows = duckdb.sql(f"SELECT path, bytes, inject, export, sha256, said FROM '{manifest}/*.parquet' ORDER BY path").fetchall()
+rows = duckdb.sql(f"SELECT path, bytes, modified_ns, inject, export, sha256, said FROM '{manifest}/*.parquet' ORDER BY path").fetchall()
 assert [tuple(serial[path].values()) for path in paths] == rows
 print("the manifest has a row for each recording, as without Spark")
 
@@ -76,7 +76,7 @@ query = f"SELECT recording, count(*) FROM '{tables}/samples/**/*.parquet' GROUP 
 counted = dict(duckdb.sql(query).fetchall())
 for path in paths:
     row = serial[path]
-    if row["export"] in (0, 3):
+    if row["sha256"]:
         stats = json.loads(subprocess.run([perfx, "stats", "--json", path], capture_output=True).stdout)
         # Samples with user stacks are unwound, which leaves their number as it is.
         samples = sum(event["samples"] for event in stats["events"])
@@ -88,7 +88,7 @@ totals = collections.Counter()
 plain = []
 for path in paths:
     row = serial[path]
-    if row["export"] not in (0, 3):
+    if not row["sha256"]:
         continue
     id = row["sha256"][:16]
     # Two recordings that were cut at different places may have the same bytes in the end.

@@ -25,6 +25,7 @@ mod failures;
 mod filter;
 mod filter_functions;
 mod firefox;
+mod fleet;
 mod folded;
 mod foreign;
 mod forms;

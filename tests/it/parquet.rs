@@ -29,7 +29,7 @@ pub(crate) fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
 }
 
 /// All files below a folder, by path from there.
-fn files(folder: &Path) -> Vec<String> {
+pub(crate) fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(next) = open.pop() {
@@ -46,9 +46,13 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 pub(crate) fn rows(folder: &TempDir, table: &str) -> Vec<BTreeMap<String, Field>> {
-    let out = folder.path().join("out");
+    rows_below(&folder.path().join("out"), table)
+}
+
+/// The rows of a file, or of all files in a folder.
+pub(crate) fn rows_below(out: &Path, table: &str) -> Vec<BTreeMap<String, Field>> {
     let mut rows = Vec::new();
-    for file in files(&out).iter().filter(|file| file.starts_with(&format!("{table}/"))) {
+    for file in files(out).iter().filter(|file| file.split('/').next() == Some(table)) {
         let reader = SerializedFileReader::new(File::open(out.join(file)).unwrap()).unwrap();
         let row =
             |row: Row| row.get_column_iter().map(|(name, field)| (name.clone(), field.clone())).collect();
@@ -596,7 +600,7 @@ fn the_job_for_spark_says_if_it_finds_no_recording() {
     }
     let (empty, out) = (temp(), temp());
     let mut job = crate::support::clean("python3");
-    let ran = run(job.arg(root().join("tests/fleet/job.py")).args([empty.path(), out.path()]), Stdin::Null);
+    let ran = run(job.arg(root().join("docs/fleet/job.py")).args([empty.path(), out.path()]), Stdin::Null);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("no recordings: neither *.data nor */*.data is there"), "{}", ran.stderr);
 }
