@@ -64,19 +64,20 @@ impl Packets {
             out.write_all(b",\"packets\":[")?;
         }
         let mut is_first = true;
-        let mut json = Vec::new();
+        let mut bytes = Vec::new();
         let is_known = self.listing.list(record, layouts, |packet| {
             if is_text {
-                return line(&packet, out);
+                put_line(&packet, &mut bytes);
+                return out.write_all(&bytes);
             }
             if !std::mem::replace(&mut is_first, false) {
                 out.write_all(b",")?;
             }
-            let ListedPacket { offset, bytes, id: trace_id, text: packet } = packet;
-            let (offset, raw) = (Hex(offset), bytes.map(HexDigits));
-            json.clear();
-            push_json(&mut json, &PacketEntry { offset, raw, trace_id, packet }, false)?;
-            out.write_all(&json)
+            let ListedPacket { offset, bytes: raw, id: trace_id, text: packet } = packet;
+            let (offset, raw) = (Hex(offset), raw.map(HexDigits));
+            bytes.clear();
+            push_json(&mut bytes, &PacketEntry { offset, raw, trace_id, packet }, false)?;
+            out.write_all(&bytes)
         })?;
         self.unknown += u64::from(!is_known);
         match self.format {
@@ -102,16 +103,26 @@ impl Packets {
 /// The width of a packet's bytes, as in perf.
 const WIDTH: usize = 16;
 
-/// Writes a line as `perf script -D` does; for CoreSight, with the id in place of the bytes.
-fn line(packet: &ListedPacket<'_>, out: &mut impl Write) -> io::Result<()> {
+/// Puts a line into `line` as `perf script -D` writes it; for CoreSight, with the id in place of the bytes.
+fn put_line(packet: &ListedPacket<'_>, line: &mut Vec<u8>) {
     let ListedPacket { offset, bytes, id, text } = packet;
-    write!(out, "  {offset:08x}: ")?;
+    line.clear();
+    line.extend_from_slice(b"  ");
+    let digits = (offset.checked_ilog2().unwrap_or(0) / 4 + 1).max(8);
+    line.extend((0..digits).rev().map(|digit| hex(offset >> (4 * digit))));
+    line.extend_from_slice(b": ");
+    for byte in bytes.into_iter().flat_map(|bytes| bytes.iter()).chain(id) {
+        line.extend([b' ', hex(u64::from(*byte) >> 4), hex(u64::from(*byte))]);
+    }
     if let Some(bytes) = bytes {
-        bytes.iter().try_for_each(|byte| write!(out, " {byte:02x}"))?;
-        (bytes.len()..WIDTH).try_for_each(|_| out.write_all(b"   "))?;
+        line.resize(line.len() + 3 * WIDTH.saturating_sub(bytes.len()), b' ');
     }
-    if let Some(id) = id {
-        write!(out, " {id:02x}")?;
-    }
-    writeln!(out, " {text}")
+    line.push(b' ');
+    line.extend_from_slice(text.as_bytes());
+    line.push(b'\n');
+}
+
+/// The last hexadecimal digit of a number.
+fn hex(number: u64) -> u8 {
+    b"0123456789abcdef"[(number & 15) as usize]
 }

@@ -135,11 +135,8 @@ impl fmt::Display for Listed<'_> {
         f.write_str(self.kind())?;
         match self.packet {
             Packet::Tnt { bits, count } => {
-                f.write_str(" ")?;
-                for bit in (0..count).rev() {
-                    f.write_str(if bits >> bit & 1 == 1 { "T" } else { "N" })?;
-                }
-                write!(f, " ({count})")
+                let branches = (0..count).rev().map(|bit| if bits >> bit & 1 == 1 { 'T' } else { 'N' });
+                write!(f, " {} ({count})", branches.collect::<String>())
             }
             Packet::Tip(_) | Packet::Pge(_) | Packet::Pgd(_) | Packet::Fup(_) => self.address(f),
             Packet::Tsc(value) | Packet::Cyc(value) => write!(f, " {value:#x}"),
