@@ -17,7 +17,11 @@ const LARGEST: u64 = 256 << 20;
 /// Options with names of a list of `perfx list`, and the key of the name in its rows.
 const LISTED: [(&[&str], &str, &str); 5] = [
     (&["event", "exclude_event", "events"], "events", "name"),
-    (&["callers", "callees", "skip_after", "symbol", "exclude_symbol", "leaf"], "functions", "function"),
+    (
+        &["callers", "callees", "between", "skip_after", "symbol", "exclude_symbol", "leaf"],
+        "functions",
+        "function",
+    ),
     (&["dso", "exclude_dso"], "dsos", "name"),
     (&["comm", "exclude_comm"], "threads", "comm"),
     (&["cgroup", "exclude_cgroup"], "cgroups", "cgroup"),
