@@ -63,8 +63,10 @@ _perfx() {
         _perfx_options "$@"
         return
     fi
-    compadd -Q -- ${(q-)${values:#*[/:=]}}
-    compadd -Q -S '' -- ${(q-)${(M)values:#*[/:=]}}
+    local -a whole=(${values:#*[/:=]}) open=(${(M)values:#*[/:=]})
+    (( $#whole )) && compadd -Q -- ${(q-)whole}
+    (( $#open )) && compadd -Q -S '' -- ${(q-)open}
+    return 0
 }
 "#;
 
