@@ -206,6 +206,14 @@ fn evlist_and_buildid_list_print_perfs_lines() {
         ran.text()
             .starts_with("raw_syscalls:sys_enter: type: 2 (PERF_TYPE_TRACEPOINT), size: 144, config: 0x1bb")
     );
+    // perf does not list them by their bits, and does not list TRANSACTION.
+    for (recording, names) in [
+        ("recorded/allbits.p73.data", "|REGS_USER|IDENTIFIER|REGS_INTR|DATA_SRC|PHYS_ADDR|"),
+        ("recorded/weight-old.p510.data", "|ADDR|DATA_SRC|WEIGHT,"),
+    ] {
+        let text = shim.alone(&format!("evlist -v -i {}", input(recording))).text();
+        assert!(text.contains(names) && !text.contains("TRANSACTION"), "{text}");
+    }
 }
 
 #[test]

@@ -202,12 +202,26 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
     fields
 }
 
-/// The fields of an event's attr like [`attr_as_perf`], with the name after the id of a tracepoint.
+/// The fields of an event's attr like [`attr_as_perf`], with the name after the id of a tracepoint, and the
+/// names of `sample_type` in perf's order, which has none for TRANSACTION.
 pub fn event_as_perf(attr: &Attr, name: &str) -> Vec<(&'static str, String)> {
     let mut fields = attr_as_perf(attr);
-    let config = fields.iter_mut().filter(|(field, _)| *field == "config" && attr.is_tracepoint());
-    config.for_each(|(_, value)| *value += &format!(" ({name})"));
+    for (field, value) in &mut fields {
+        match *field {
+            "config" if attr.is_tracepoint() => *value += &format!(" ({name})"),
+            "sample_type" => *value = sample_type_as_perf(attr.sample_type),
+            _ => {}
+        }
+    }
     fields
+}
+
+fn sample_type_as_perf(bits: u64) -> String {
+    let late = !(st::PHYS_ADDR - 1);
+    let early = !(late | st::DATA_SRC | st::WEIGHT | st::TRANSACTION);
+    let parts = [early, st::DATA_SRC, st::WEIGHT, late].map(|part| bits & part).into_iter();
+    let named = parts.filter(|part| *part != 0).map(|part| bit_names(part, SAMPLE_TYPE_NAMES));
+    named.collect::<Vec<_>>().join("|")
 }
 
 /// Hexadecimal as C's `%#x` prints it: zero has no `0x`.
