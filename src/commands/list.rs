@@ -1,9 +1,10 @@
 //! `perfx list` lists the events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings of a
-//! recording, and ranks its functions and call stacks.
+//! recording, its tracepoints by their fields, and ranks its functions and call stacks.
 
 mod calls;
+mod fields;
 mod functions;
-mod meant;
+mod lines;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -15,13 +16,14 @@ use perfx_look::render;
 use perfx_pipeline::Report;
 
 use self::calls::CallArgs;
+use self::fields::FieldArgs;
 use self::functions::RankArgs;
 use crate::args::{ReadArgs, Usage};
 use crate::commands::export::input::{StackArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
-/// List the functions, stacks, events, DSOs, build-ids, processes, threads, cgroups, namespaces or mappings
+/// List functions, lines, system calls, waits and locks, events, DSOs, processes and the like, with figures
 ///
 /// Functions are listed with the shares that perf report shows: of the samples in a function (self), and of
 /// those in it and in the functions that it called (total). Shares are sums of periods: time (ns) for clocks
@@ -38,14 +40,21 @@ use crate::term::units::{count, fitted};
 /// The calls of one function, or with --between the spans from one function to another, are listed by their
 /// durations. The time at which a thread did not run (SWITCH records) is apart (off CPU).
 ///
-/// Several recordings add up, except for processes, threads, namespaces, mappings and calls, which are listed
-/// for one.
+/// Lists of tracepoints (fields, syscalls, locks, sched, irqs, io, kmem) have the number of samples or pairs,
+/// the sum, mean, 99th percentile (at most 1 % too high) and maximum of a field or of the time between two
+/// tracepoints. Without samples of the tracepoints that are necessary, the error says how to record them.
+///
+/// Several recordings add up, except for lines, processes, threads, namespaces, mappings and calls, which are
+/// listed for one.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
 ///   perfx list functions perf.data --comm nginx --callers malloc
 ///   perfx list functions --itrace --sort p99 perf.data
 ///   perfx list calls handle_request perf.data
+///   perfx list lines malloc perf.data
+///   perfx list syscalls perf.data
+///   perfx list fields sched:sched_switch perf.data --by prev_comm,prev_state
 ///   perfx list events perf.data
 ///   perfx list processes --json perf.data | jq '.rows[] | select(.samples == 0).pid'
 ///   perf record -o - ./program | perfx list dsos
@@ -61,6 +70,8 @@ pub(crate) struct List {
     rank: RankArgs,
     #[command(flatten, next_help_heading = "Calls of a trace")]
     calls: CallArgs,
+    #[command(flatten, next_help_heading = "Fields of tracepoints")]
+    fields: FieldArgs,
     #[command(flatten, next_help_heading = "Samples")]
     select: SelectArgs,
     #[command(flatten, next_help_heading = "Options")]
@@ -92,18 +103,50 @@ enum What {
     Namespaces,
     /// Mappings, with their addresses
     Mappings,
+    /// Source lines of a function or of a file: perfx list lines FUNCTION
+    Lines,
+    /// A tracepoint's samples by its own fields, or the times between two: perfx list fields EVENT --by FIELD
+    Fields,
+    /// System calls, with their times and errors
+    Syscalls,
+    /// Waits for the kernel's locks, by caller and by lock
+    Locks,
+    /// Threads: how long they waited for a CPU and ran, and the threads that woke them up
+    Sched,
+    /// Interrupts and deferred work of the kernel
+    Irqs,
+    /// Requests to block devices, with their latencies
+    Io,
+    /// Memory that the kernel allocated, by caller
+    Kmem,
+}
+
+impl What {
+    /// True if it lists fields of tracepoints.
+    fn is_of_fields(self) -> bool {
+        matches!(
+            self,
+            What::Fields | What::Syscalls | What::Locks | What::Sched | What::Irqs | What::Io | What::Kmem
+        )
+    }
 }
 
 pub(crate) type Output = Document<3, Listing>;
 
 pub(crate) use self::calls::Output as CallOutput;
+pub(crate) use self::fields::Output as FieldOutput;
 pub(crate) use self::functions::{Output as RankedOutput, percentage, text as ranked_text};
+pub(crate) use self::lines::Output as LineOutput;
 
 impl List {
     pub(crate) fn run(&self) -> Result<u8> {
         let stacks = StackArgs::of(&self.select, self.read);
         if self.what != What::Calls {
             self.calls.refuse()?;
+        }
+        let (format, inputs) = (self.read.format, &self.inputs);
+        if !self.what.is_of_fields() {
+            self.fields.refuse(true)?;
         }
         let what = match self.what {
             What::Calls => {
@@ -120,6 +163,13 @@ impl List {
             What::Cgroups => list::What::Cgroups,
             What::Namespaces => list::What::Namespaces,
             What::Mappings => list::What::Mappings,
+            What::Lines => return lines::list(inputs, &stacks, self.rank.insn, self.rank.of_rows(format)?),
+            What::Fields => return self.fields.list(inputs, &stacks, self.rank.of_rows(format)?),
+            What::Syscalls | What::Locks | What::Sched | What::Irqs | What::Io | What::Kmem => {
+                let value = self.what.to_possible_value();
+                let name = value.as_ref().map_or("", |value| value.get_name());
+                return self.fields.ready(name, inputs, &stacks, self.rank.of_rows(format)?);
+            }
         };
         self.rank.refuse_all()?;
         let filter = stacks.filter()?;

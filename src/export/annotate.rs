@@ -1,4 +1,6 @@
-//! Finds the instructions and the source lines of the functions with the most samples, for a page.
+//! Finds the instructions and the source lines of the functions with the most samples, for a page, and for lists.
+
+mod lines;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -7,11 +9,12 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use build_id::Object;
 use foldhash::fast::RandomState;
 use perfx_auxtrace::KernelText;
+use perfx_filter::meant;
 use perfx_model::address_space::Machine;
 use perfx_pipeline::Result;
 use perfx_resolve::{
@@ -23,6 +26,8 @@ use symbols::{Arch, Content, DwarfFiles, DwarfPlaces, Inlined};
 
 use crate::folded::Count;
 use crate::stacks::Stacks;
+
+pub use lines::{HotLines, LineRow, hot_lines};
 
 /// The longest function that is listed, in bytes of code.
 const MOST_CODE: u64 = 64 << 10;
@@ -113,8 +118,7 @@ pub fn annotate(
     search: Search<'_>,
     kcore: Option<&Path>,
 ) -> Result<Annotated> {
-    let frames: Vec<Frame> = stacks.tree.frames().collect();
-    let innermost: Vec<Frame> = stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect();
+    let innermost = innermost_frames(stacks);
     let mut sums: BTreeMap<u32, BTreeMap<Frame, u64>> = BTreeMap::new();
     for (row, weight) in stacks.rows.iter().filter(|(row, _)| row.event == event) {
         let frame = innermost.get(row.stack as usize).filter(|frame| frame.process == 0);
@@ -124,9 +128,10 @@ pub fn annotate(
             *sum = sum.saturating_add(weight);
         }
     }
-    let (listed, mut annotated) = with_deep_stack(|| list(heaviest(&sums, most, search), search, kcore))?;
+    let chosen = heaviest(&sums, Chosen::Most(most), search).unwrap_or_default();
+    let (listed, mut annotated) = with_deep_stack(|| list(chosen, search, kcore))?;
     let (mut numbers, mut first) = (HashMap::new(), 0);
-    for Listed { code, hits } in listed {
+    for Listed { code, hits, .. } in listed {
         numbers.extend(hits.into_iter().map(|(frame, number)| (frame, first + number)));
         first += code.instructions.len() as u64;
         let with_text = code.lines.iter().filter(|line| line.text.is_some());
@@ -138,14 +143,31 @@ pub fn annotate(
     Ok(annotated)
 }
 
+/// The innermost frame of each stack.
+fn innermost_frames(stacks: &Stacks) -> Vec<Frame> {
+    let frames: Vec<Frame> = stacks.tree.frames().collect();
+    stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect()
+}
+
+/// The functions to list.
+#[derive(Clone, Copy)]
+enum Chosen<'c> {
+    /// This many, the heaviest first.
+    Most(usize),
+    /// Those that a name means.
+    Named(&'c str),
+}
+
 /// The functions with the largest weight, with their frames; then the kernel, if its functions have no names.
+/// The error has the names that are similar to the one that is chosen.
 fn heaviest(
     sums: &BTreeMap<u32, BTreeMap<Frame, u64>>,
-    most: usize,
+    chosen: Chosen<'_>,
     search: Search<'_>,
-) -> Vec<(Place, Vec<Frame>)> {
+) -> Result<Vec<(Place, Vec<Frame>)>, Vec<String>> {
     let names = Names::new(Search { inlined: false, ..search });
     let mut all: BTreeMap<Place, (u64, Vec<Frame>)> = BTreeMap::new();
+    let mut named: BTreeMap<Place, String> = BTreeMap::new();
     let mut nameless = Vec::new();
     for (&dso, frames) in sums {
         let files = dwarf_files();
@@ -157,22 +179,51 @@ fn heaviest(
         for (&frame, &weight) in frames {
             let of_file = place.symbol(frame.at).map(|(range, _)| range);
             if let Some(range) = of_file.or_else(|| place.kernel_symbol(frame.at)) {
-                let of = all.entry((dso, range.start, range.end)).or_default();
+                let key = (dso, range.start, range.end);
+                if let Chosen::Named(_) = chosen {
+                    let name =
+                        place.name(frame.at).functions.first().map(|function| function.name.to_string());
+                    named.insert(key, name.unwrap_or_default());
+                }
+                let of = all.entry(key).or_default();
                 of.0 = of.0.saturating_add(weight);
                 of.1.push(frame);
             }
         }
     }
+    let most = match chosen {
+        Chosen::Most(most) => most,
+        Chosen::Named(name) => {
+            let meant = meant(name, named.values().map(String::as_str));
+            let meant = meant.map_err(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>())?;
+            for (place, _) in named.keys().zip(meant).filter(|(_, is_meant)| !is_meant) {
+                all.remove(place);
+            }
+            nameless.clear();
+            usize::MAX
+        }
+    };
     let mut all: Vec<_> = all.into_iter().map(|(place, (weight, frames))| (weight, place, frames)).collect();
     all.sort_by_key(|&(weight, place, _)| (std::cmp::Reverse(weight), place));
     all.truncate(most);
-    all.into_iter().map(|(_, place, frames)| (place, frames)).chain(nameless).collect()
+    Ok(all.into_iter().map(|(_, place, frames)| (place, frames)).chain(nameless).collect())
 }
 
 /// A listed function, and the frames in it with the numbers of their instructions.
 struct Listed {
     code: Code,
     hits: Vec<(Frame, u64)>,
+    /// Each frame with its place, also without code.
+    places: Vec<(Frame, LinePlace)>,
+}
+
+/// The place of a frame.
+struct LinePlace {
+    /// The address as shown.
+    address: u64,
+    line: Option<(Arc<str>, u32)>,
+    /// The text of the line, if its file was found.
+    text: Option<String>,
 }
 
 /// Lists functions by DSO, so that symbols and DWARF of each are read once; also returns omitted source
@@ -349,11 +400,19 @@ fn function(
     let own = name.functions.first().map(|function| function.name.to_string());
     let name = own.unwrap_or_else(|| file.clone());
     let mut code = Code { name, file, instructions: Vec::new(), lines: Vec::new(), lack: None };
+    let places = frames.iter().map(|&frame| {
+        let line = line(frame.at).and_then(|line| sources.known(line));
+        let text = line.as_ref().and_then(|(file, number)| {
+            sources.lines(file, folder.as_deref())?.get((*number as usize).checked_sub(1)?).cloned()
+        });
+        (frame, LinePlace { address: start.wrapping_add(frame.at.wrapping_sub(offset)), line, text })
+    });
+    let places = places.collect();
     let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(lack) => {
             code.lack = Some(lack);
-            return Some(Listed { code, hits: Vec::new() });
+            return Some(Listed { code, hits: Vec::new(), places });
         }
     };
     let mut line = |at: u64| sources.known(line(offset.checked_add(at.checked_sub(start)?)?)?);
@@ -371,7 +430,7 @@ fn function(
         let at = start.checked_add(frame.at.checked_sub(offset)?)?;
         Some((*frame, listed.binary_search_by_key(&at, |&(at, ..)| at).ok()? as u64))
     };
-    Some(Listed { code, hits: frames.iter().filter_map(hit).collect() })
+    Some(Listed { code, hits: frames.iter().filter_map(hit).collect(), places })
 }
 
 /// Up to `size` bytes of a file from an offset on.
@@ -393,12 +452,12 @@ fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
 }
 
 /// A source file as named by the debug information: the folder of the compiler, and the path.
-type NamedSource = (Option<PathBuf>, Rc<str>);
+type NamedSource = (Option<PathBuf>, Arc<str>);
 
 /// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
-    names: HashSet<Rc<str>>,
+    names: HashSet<Arc<str>>,
     /// The lines of the files that were searched for.
     read: HashMap<NamedSource, Option<Vec<String>>>,
     /// Bytes that may still be read.
@@ -422,14 +481,14 @@ impl<'s> SourceFiles<'s> {
     }
 
     /// The line, with the path that all lines of its file share.
-    fn known(&mut self, (file, number): (String, u32)) -> Option<(Rc<str>, u32)> {
+    fn known(&mut self, (file, number): (String, u32)) -> Option<(Arc<str>, u32)> {
         if file.len() > LONGEST_PATH {
             return None;
         }
         if let Some(known) = self.names.get(&*file) {
             return Some((known.clone(), number));
         }
-        let file: Rc<str> = file.into();
+        let file: Arc<str> = file.into();
         self.names.insert(file.clone());
         Some((file, number))
     }
@@ -437,17 +496,17 @@ impl<'s> SourceFiles<'s> {
     /// These lines and those around them, by file and number, of code compiled in this folder.
     fn around<'l>(
         &mut self,
-        lines: impl Iterator<Item = &'l (Rc<str>, u32)>,
+        lines: impl Iterator<Item = &'l (Arc<str>, u32)>,
         folder: Option<&Path>,
     ) -> Vec<SourceLine> {
-        let mut wanted: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
-        let mut exact: BTreeSet<(&Rc<str>, u32)> = BTreeSet::new();
+        let mut wanted: BTreeSet<(&Arc<str>, u32)> = BTreeSet::new();
+        let mut exact: BTreeSet<(&Arc<str>, u32)> = BTreeSet::new();
         for (file, number) in lines {
             exact.insert((file, *number));
             let from = number.saturating_sub(AROUND).max(1);
             wanted.extend((from..=number.saturating_add(AROUND)).map(|number| (file, number)));
         }
-        let line = |(file, number): (&Rc<str>, u32)| {
+        let line = |(file, number): (&Arc<str>, u32)| {
             let text = self.lines(file, folder).and_then(|lines| lines.get(number as usize - 1)).cloned();
             // Without the file's text, only lines with code are listed.
             (text.is_some() || exact.contains(&(file, number))).then(|| SourceLine {
@@ -459,7 +518,7 @@ impl<'s> SourceFiles<'s> {
         wanted.iter().copied().filter_map(line).take(MOST_LINES).collect()
     }
 
-    fn lines(&mut self, file: &Rc<str>, folder: Option<&Path>) -> Option<&Vec<String>> {
+    fn lines(&mut self, file: &Arc<str>, folder: Option<&Path>) -> Option<&Vec<String>> {
         let key = (folder.map(Path::to_owned), file.clone());
         if !self.read.contains_key(&key) {
             let lines = self.find(file, folder);

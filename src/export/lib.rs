@@ -18,6 +18,7 @@ pub mod changes;
 mod counted;
 pub mod csv;
 mod durations;
+pub mod fields;
 pub mod firefox;
 pub mod folded;
 mod functions;

@@ -12,6 +12,7 @@ use perfx_resolve::{IdOptions, SymbolArgs, dso_name};
 use regex::bytes::Regex;
 
 use crate::fields::Condition;
+use crate::meant::{brackets, whole, with_parts, written};
 use crate::time::{Point, Window};
 
 /// A value is selected if it is in `only`, unless that is empty, and not in `not`.
@@ -303,7 +304,7 @@ impl FilterOptions {
 
     /// For each of these events, true if its samples are selected.
     pub fn wanted_events<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Vec<bool> {
-        let selection = self.event.of_names(names.clone());
+        let selection = self.event.of_names(names.clone()).with_parts(names.clone(), is_event);
         names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
     }
 
@@ -421,11 +422,6 @@ fn machines(text: &str) -> Result<List<Machine>> {
     })
 }
 
-/// A regular expression of [`regexes`], as the user wrote it.
-pub(crate) fn written(regex: &Regex) -> &str {
-    regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
-}
-
 /// The parts of a list. Commas inside brackets, including those of templates, do not separate.
 fn parts(text: &str) -> Vec<&str> {
     parts_outside(text, |_, _| false)
@@ -433,19 +429,11 @@ fn parts(text: &str) -> Vec<&str> {
 
 /// Like [`parts`], but a comma does not separate if `is_inside`, given the part so far and the rest, is true.
 fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
-    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
-    for (at, char) in text.char_indices() {
-        // After these, `<` and `>` are not brackets.
-        let operators = ["operator", "operator<", "operator>", "-"];
-        match char {
-            '<' | '>' if operators.iter().any(|before| text[..at].ends_with(before)) => {}
-            '(' | '[' | '{' | '<' => depth += 1,
-            ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 && !is_inside(&text[from..at], &text[at..]) => {
-                parts.push(&text[from..at]);
-                from = at + 1;
-            }
-            _ => {}
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for (at, char, in_brackets) in brackets(text, ["([{<", ")]}>"]) {
+        if char == ',' && !in_brackets && !is_inside(&text[from..at], &text[at..]) {
+            parts.push(&text[from..at]);
+            from = at + 1;
         }
     }
     parts.push(&text[from..]);
@@ -461,19 +449,6 @@ pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
 fn functions(text: &str) -> Result<List<Regex>> {
     let function = |part| whole(part).or_else(|_| whole(&regex::escape(part)));
     Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
-}
-
-fn whole(part: &str) -> Result<Regex> {
-    // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
-    let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
-    let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));
-    let pattern = if named { regex::escape(part) } else { part.to_owned() };
-    // The parser's message has several lines; the last one names the fault.
-    Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
-        let error = error.to_string();
-        let what = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
-        Error::new(format!("`{part}` is not a regular expression: {what}"))
-    })
 }
 
 /// A value of an option that selects events.
@@ -515,8 +490,21 @@ impl EventList {
 
 impl Selection<EventList> {
     pub(crate) fn of_names<'n>(&self, names: impl Iterator<Item = &'n [u8]> + Clone) -> Selection<Regex> {
-        let all = |lists: &[EventList]| lists.iter().flat_map(|list| list.regexes(names.clone())).collect();
+        let all = |lists: &[EventList]| -> Vec<Regex> {
+            lists.iter().flat_map(|list| list.regexes(names.clone())).collect()
+        };
         Selection { only: all(&self.only), not: all(&self.not) }
+    }
+}
+
+impl Selection<Regex> {
+    /// With names for parts of names, but not in exclusions, where a wrong guess would hide what they leave in.
+    pub(crate) fn with_parts<'n>(
+        &self,
+        names: impl Iterator<Item = &'n [u8]>,
+        is: impl Fn(&Regex, &[u8]) -> bool,
+    ) -> Selection<Regex> {
+        Selection { only: with_parts(&self.only, names, is), not: self.not.clone() }
     }
 }
 
@@ -534,6 +522,7 @@ fn names_of(name: &[u8]) -> [&[u8]; 3] {
 pub fn named_events(events: &[EventName], chosen: &[EventList], report: &mut Report) -> Vec<bool> {
     let names = events.iter().map(|event| &event.name[..]);
     let regexes: Vec<Regex> = chosen.iter().flat_map(|list| list.regexes(names.clone())).collect();
+    let regexes = with_parts(&regexes, names, is_event);
     for regex in regexes.iter().filter(|regex| !events.iter().any(|event| is_event(regex, &event.name))) {
         let all = perfx_pipeline::list(
             events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()),

@@ -38,8 +38,10 @@ impl<'o> ChosenCode<'o> {
             return Ok(None);
         }
         let dsos = search.facts.spaces.dsos().iter();
+        let names = dsos.clone().map(|(dso, _)| perfx_resolve::dso_name(dso));
+        let of_dsos = options.dso.with_parts(names, choice::is_file);
         let kept: Vec<bool> =
-            dsos.clone().map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso))).collect();
+            dsos.clone().map(|(dso, _)| of_dsos.allows(|regex| choice::is_dso(regex, dso))).collect();
         let nowhere = options.dso.allows(|_| false);
         let mut of_frames = vec![(Found::default(), nowhere); frames.len()];
         let mut names = std::collections::BTreeSet::new();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use perfx_format::header::Features;
 use perfx_format::tracepoint::{NamedField, TraceValue};
 use perfx_format::{ByTracepoint, Endian, Event, hex, until_nul};
+use perfx_look::trace::{FieldText, TracePrinter, printers};
 use perfx_pipeline::{Context as _, Error, Result, bail, did_you_mean, ensure};
 use regex::bytes::Regex;
 
@@ -41,6 +42,8 @@ pub(crate) enum EventCondition {
     All(Vec<EventCondition>),
     Any(Vec<EventCondition>),
     Test(NamedField<'static>, Test),
+    /// A test of the text that is shown for a number.
+    Shown(FieldText, Test),
     /// The event does not have the field.
     Never,
 }
@@ -67,17 +70,21 @@ impl Condition {
     }
 
     /// The condition for an event with these fields.
-    fn for_event(&self, fields: &[NamedField<'_>]) -> Result<EventCondition> {
+    fn for_event(&self, printer: &TracePrinter<'_>) -> Result<EventCondition> {
         let each = |parts: &[Condition]| -> Result<Vec<EventCondition>> {
-            parts.iter().map(|part| part.for_event(fields)).collect()
+            parts.iter().map(|part| part.for_event(printer)).collect()
         };
         Ok(match self {
             Condition::All(parts) => EventCondition::All(each(parts)?),
             Condition::Any(parts) => EventCondition::Any(each(parts)?),
-            Condition::Test(test) => match fields.iter().find(|field| field.name == test.field) {
-                Some(field) => {
-                    EventCondition::Test(NamedField { name: "", type_name: "", ..*field }, test.of(field)?)
-                }
+            Condition::Test(test) => match printer.fields().iter().find(|field| field.name == test.field) {
+                Some(field) => match test.shown(field, printer) {
+                    Some(text) => EventCondition::Shown(text, test.clone()),
+                    None => {
+                        let field = NamedField { name: "", type_name: "", ..*field };
+                        EventCondition::Test(field, test.of(&field)?)
+                    }
+                },
                 None => EventCondition::Never,
             },
         })
@@ -90,8 +97,9 @@ impl Condition {
         features: &Features,
         endian: Endian,
     ) -> Result<ByTracepoint<EventCondition>> {
-        let known = ByTracepoint::new(events, features, endian, |format| format.fields().collect::<Vec<_>>());
-        let names: BTreeSet<&str> = known.values().flatten().map(|field| field.name).collect();
+        let known = printers(events, features, endian);
+        let names: BTreeSet<&str> =
+            known.values().flat_map(TracePrinter::fields).map(|field| field.name).collect();
         for test in conditions.iter().flat_map(Condition::tests) {
             ensure!(!names.is_empty(), "--where: the recording has no samples of tracepoints with fields");
             if !names.contains(&*test.field) {
@@ -105,8 +113,8 @@ impl Condition {
                 );
             }
         }
-        let all = |fields: Vec<NamedField<'_>>| {
-            let parts = conditions.iter().map(|condition| condition.for_event(&fields));
+        let all = |printer: TracePrinter<'_>| {
+            let parts = conditions.iter().map(|condition| condition.for_event(&printer));
             parts.collect::<Result<_>>().map(EventCondition::All)
         };
         known.try_map(all).context("--where")
@@ -114,6 +122,15 @@ impl Condition {
 }
 
 impl Test {
+    /// The text of a number, if the value is a text.
+    fn shown(&self, field: &NamedField<'_>, printer: &TracePrinter<'_>) -> Option<FieldText> {
+        use perfx_format::tracepoint::TraceFieldKind::{Numbers, Pointer};
+        let is_text = matches!(self.value, Value::Text(_) | Value::Glob(_));
+        let is_equality = matches!(self.operator, "==" | "!=" | "~");
+        let is_number = matches!(field.kind, Numbers | Pointer);
+        (is_text && is_equality && is_number).then(|| printer.field_text(field.name)).flatten()
+    }
+
     /// The test for this field; bytes are compared as hex. Fails if it can never be true, such as a text
     /// compared with a number.
     fn of(&self, field: &NamedField<'_>) -> Result<Test> {
@@ -182,6 +199,9 @@ impl EventCondition {
             EventCondition::Any(parts) => parts.iter().any(|part| part.is_true(raw, endian)),
             EventCondition::Test(field, test) => {
                 field.value(raw, endian).is_some_and(|value| test.is_true(value))
+            }
+            EventCondition::Shown(text, test) => {
+                text.of(raw).is_some_and(|text| test.is_true_of(&test.value, text.as_bytes()))
             }
             EventCondition::Never => false,
         }

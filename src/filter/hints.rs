@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use perfx_format::record::namespaces::{NamespaceKind, Namespaces};
 use perfx_model::tasks::TaskChanges;
-use perfx_pipeline::{count, likeness, seconds};
+use perfx_pipeline::{count, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::choice::{Selection, written};
+use crate::choice::Selection;
+use crate::meant::{nearest, parts_of_names, written};
 use crate::time::Interval;
 
 /// The number of names listed.
@@ -21,6 +22,8 @@ type Hint = (String, Option<&'static str>);
 pub(crate) struct Hints {
     /// For each option; reported only if nothing is kept.
     kept: Vec<Hint>,
+    /// What parts of names were taken for.
+    taken: Vec<String>,
     /// For each excluded value: if it is misspelt, the output contains what the user wanted to withhold.
     excluded: Vec<Hint>,
 }
@@ -29,6 +32,11 @@ impl Hints {
     /// The lines if nothing is kept, for a recording of this name.
     pub(crate) fn lines(&self, recording: &str) -> impl Iterator<Item = String> {
         shown(&self.kept, recording)
+    }
+
+    /// The lines about parts of names that select the only name with them.
+    pub(crate) fn taken(&self) -> &[String] {
+        &self.taken
     }
 
     /// The lines about exclusions, for a recording of this name.
@@ -61,6 +69,12 @@ impl Hints {
         is: impl Fn(&Regex, &[u8]) -> bool,
     ) {
         let names: BTreeSet<&[u8]> = names.collect();
+        for (regex, name) in parts_of_names(&chosen.only, names.iter().copied(), &is) {
+            let taken = name.map(|name| {
+                format!("--{option} {} selects `{}`", written(regex), String::from_utf8_lossy(name))
+            });
+            self.taken.extend(taken);
+        }
         let is_missing = |regex: &&Regex| !names.iter().any(|name| is(regex, name));
         for regex in chosen.not.iter().filter(is_missing) {
             let (named, more) = instead(&names, std::slice::from_ref(regex), list);
@@ -68,7 +82,11 @@ impl Hints {
                 format!("--exclude-{option} `{}` matches nothing in the recording; {named}", written(regex));
             self.excluded.push((line, more));
         }
-        if !chosen.only.is_empty() && chosen.only.iter().all(|regex| is_missing(&regex)) {
+        if !chosen.only.is_empty()
+            && parts_of_names(&chosen.only, names.iter().copied(), &is)
+                .iter()
+                .all(|(regex, name)| name.is_none() && is_missing(regex))
+        {
             let (named, more) = instead(&names, &chosen.only, list);
             self.kept.push((format!("nothing in the recording matches --{option}; {named}"), more));
         }
@@ -128,24 +146,16 @@ fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (Str
     // If several match, the shortest is first.
     meant.sort_by_key(|name| name.len());
     let named = match meant[..] {
-        [] => has(nearest(names, &loose).iter().map(shown)),
+        [] => {
+            let asked: Vec<&str> = loose.iter().map(Regex::as_str).collect();
+            has(nearest(names.iter().copied(), &asked).iter().map(shown))
+        }
         [one] => format!("did you mean {}?", shown(one)),
         ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
     };
     // A name that is probably meant is enough.
     let all = if meant.is_empty() { names.len() } else { meant.len() };
     (named, (all > LISTED).then_some(list))
-}
-
-/// The names, the most similar to the requested ones first.
-fn nearest<'n>(names: &BTreeSet<&'n [u8]>, asked: &[Regex]) -> Vec<&'n [u8]> {
-    let alike = |name: &&[u8]| {
-        let name = String::from_utf8_lossy(name);
-        asked.iter().map(|regex| likeness(regex.as_str(), &name)).fold(0.0, f64::max)
-    };
-    let mut scored: Vec<_> = names.iter().map(|name| (alike(name), *name)).collect();
-    scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    scored.into_iter().map(|(_, name)| name).collect()
 }
 
 /// `it has a, b and 12 others`.

@@ -15,6 +15,7 @@ mod functions;
 mod gathered;
 mod hints;
 mod kept_kinds;
+mod meant;
 mod owner;
 mod pass;
 mod select;
@@ -25,6 +26,7 @@ mod unused;
 
 pub use choice::{EventList, FilterArgs, FilterOptions, SelectArgs, WindowArgs, named_events};
 pub use code::{ChosenCode, ChosenStack};
+pub use meant::{is_meant, meant, unknown};
 pub use owner::Property;
 pub use pass::Filter;
 pub use select::{KeptRecords, SelectedSamples};

@@ -80,6 +80,7 @@ impl Survey for Gather {
         if let Some(doubt) = &chooser.doubt {
             session.report.say(Level::Warning, doubt.clone());
         }
+        chooser.hints.taken().iter().for_each(|line| session.report.say(Level::Info, line));
         if self.options.chooses_functions() {
             return Ok(Stage::survey_in_order(LearnFacts::new(chooser)));
         }

@@ -105,6 +105,7 @@ impl SelectedSamples {
         if options.chooses_functions() {
             find_functions::survey(recording, &chooser, threads, report)?;
         }
+        chooser.hints.taken().iter().for_each(|line| report.say(Level::Info, line));
         let exclusions = chooser.all_hints().flat_map(|hints| hints.exclusions(&recording.name));
         exclusions.for_each(|hint| report.say(Level::Warning, hint));
         Ok(SelectedSamples { chooser: Arc::new(chooser) })

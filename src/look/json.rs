@@ -55,7 +55,10 @@ impl<const VERSION: u32, T: JsonSchema> JsonSchema for Document<VERSION, T> {
         };
         let mut schema = T::json_schema(generator);
         let object = schema.ensure_object();
-        let Some(Json::Array(mut forms)) = object.remove("oneOf") else { return schema };
+        let Some(Json::Array(mut forms)) = object.remove("oneOf") else {
+            add_version(object);
+            return schema;
+        };
         forms.iter_mut().filter_map(Json::as_object_mut).for_each(add_version);
         match forms.as_mut_slice() {
             [Json::Object(only)] => {
@@ -155,6 +158,18 @@ impl<T: fmt::Display> Serialize for Decimal<T> {
 }
 
 schema_of!([T] Decimal<T>: { "type": "string", "pattern": "^[0-9]+$" });
+
+/// A number with a sign that may have more than 53 bits, as a string of decimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Integer<T>(pub T);
+
+impl<T: fmt::Display> Serialize for Integer<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+schema_of!([T] Integer<T>: { "type": "string", "pattern": "^-?[0-9]+$" });
 
 /// An offset, as a string in hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

@@ -1,6 +1,7 @@
 //! Shows the raw data of tracepoints as `perf script` does: by the print format of the recorded kernel, a
 //! format of printf with C expressions.
 
+mod field_text;
 mod notation;
 mod number;
 mod parse;
@@ -15,6 +16,7 @@ use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceVal
 use perfx_format::{ByTracepoint, Endian, Event, Feature, hex, until_nul};
 
 use crate::render::readable;
+pub use field_text::FieldText;
 use parse::{Parts, parse};
 pub use text::FindFunction;
 use text::{TEXT_MAX, Values};
@@ -105,6 +107,11 @@ impl<'t> TracePrinter<'t> {
             None => Err("there is no format".to_owned()),
         };
         TracePrinter { fields, parts, endian, kernel: kernel.clone() }
+    }
+
+    /// Its fields, each name once.
+    pub fn fields(&self) -> &[NamedField<'t>] {
+        &self.fields
     }
 
     /// The reason why the kernel's print format can't be used, so that each field is shown with its name.

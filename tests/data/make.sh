@@ -147,6 +147,8 @@ R exec-tracepoint p61 "three tracepoints" record -e sched:sched_process_exec,sch
 R sched-stat "$BOTH" "what perf inject -s merges, but for sched_stat_sleep, which this kernel has not" record -e sched:sched_stat_runtime -e sched:sched_switch -e sched:sched_process_exit -g -m 8 -o @ crew 3 3
 R off-cpu "$BOTH" "the ways out (sched_switch) and back (SWITCH) of threads" record -e sched:sched_switch --switch-events -g -m 8 -o @ crew 4 30
 R trace "$BOTH" "perf trace record" trace record -o @ calls 10
+R locks p61 "waits for locks of the kernel" record -g -m 128 -e lock:contention_begin,lock:contention_end -o @ contend 4 8
+R waits p61 "waits for a CPU, soft interrupts, allocations" record -m 128 -e sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,irq:softirq_raise,irq:softirq_entry,irq:softirq_exit,kmem:kmalloc -o @ contend 4 10
 
 # ---- compression
 R z "p61 p612 p73" "COMPRESSED (p73: COMPRESSED2)" record -z $cpu -o @ burn 20

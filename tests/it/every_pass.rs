@@ -354,6 +354,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("list", &["cgroups"]),
     ("list", &["dsos"]),
     ("list", &["events"]),
+    ("list", &["fields", "sched:sched_switch", "--by", "prev_comm", "--foreign"]),
     ("list", &["functions", "--foreign"]),
     ("list", &["functions", "--callers", ".", "--foreign"]),
     ("list", &["functions", "--itrace", "--foreign"]),

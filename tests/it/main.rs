@@ -22,6 +22,7 @@ mod every_pass;
 mod examples;
 mod export;
 mod failures;
+mod fields;
 mod filter;
 mod filter_functions;
 mod firefox;

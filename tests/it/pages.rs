@@ -42,6 +42,7 @@ impl Shell {
         std::os::unix::fs::symlink(root().join("tests/data/unstripped"), here("unstripped")).unwrap();
         std::os::unix::fs::symlink(root().join("tests/data/jit"), here("dumps")).unwrap();
         std::os::unix::fs::symlink(root().join("tests/data/trace/root"), here("traced")).unwrap();
+        std::os::unix::fs::symlink(root().join("tests/data/locks.kallsyms"), here("kallsyms")).unwrap();
         // With the symbols of one program.
         fs::create_dir_all(here("named/opt/perfx/trace")).unwrap();
         fs::copy(root().join("tests/data/trace/loop-symbols"), here("named/opt/perfx/trace/loop")).unwrap();

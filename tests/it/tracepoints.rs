@@ -119,6 +119,9 @@ fn conditions_select_by_the_fields_of_tracepoints() {
         (r#"(prev_comm ~ "c[r]*" || prev_comm == "nobody")"#, "prev_comm=crew "),
         ("prev_state == 1", "prev_state=S "),
         ("prev_state == 0x1", "prev_state=S "),
+        ("prev_state == S", "prev_state=S "),
+        (r#"prev_state == "S" && prev_state != "D""#, "prev_state=S "),
+        ("prev_state ~ S*", "prev_state=S "),
     ] {
         let found = selected("off-cpu.p61.data", condition);
         assert!(!found.is_empty() && found.len() < all.len(), "{condition}");

@@ -1,7 +1,5 @@
 //! `perfx export html` writes one recording, or a comparison of two, as a page that opens in any browser.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Result, bail};
 use clap::Args;
 use perfx_doctor::examine;
@@ -9,14 +7,15 @@ use perfx_export::annotate::{Annotated, annotate};
 use perfx_export::html::{Side, pack, write};
 use perfx_export::{Facts, Grouping, NamedStacks, ShownEvent, Stacks};
 use perfx_format::read::Recording;
-use perfx_look::render::printable;
 use perfx_look::{LostCount, Times, stats_and_du};
 use perfx_passes::IdOptions;
-use perfx_pipeline::{LISTED, Level, Report, counted};
+use perfx_pipeline::{Level, Report, counted};
 use perfx_resolve::kcore_of;
 use serde::Serialize;
 
-use super::input::{Collected, StackArgs, TraceArgs, again, each_recording, say_read};
+use super::input::{
+    Collected, StackArgs, TraceArgs, again, each_recording, say_files, say_left_out, say_read,
+};
 use crate::args::Usage;
 use crate::commands::doctor::FileEntry;
 use crate::commands::du::{ByteTable, tables};
@@ -181,7 +180,8 @@ impl Html {
         about.broken_chains = collected.chain_quality().sentences();
         let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
-        say_sources(report, &annotated);
+        say_files(report, Level::Info, &annotated.sources, "the page holds the text of {}");
+        say_left_out(report, &annotated);
         say_read(report, &recording, &stacks);
         found.say(report);
         if stacks.step > 0 {
@@ -195,23 +195,6 @@ impl Html {
         about.warnings = warnings.map(|(_, line)| line.replace(&*recording.name, &about.name)).collect();
         Ok(Read { about, facts, stacks, placed, shown, annotated })
     }
-}
-
-/// Reports the source files on the page, and those left out.
-fn say_sources(report: &mut Report, annotated: &Annotated) {
-    let Annotated { sources, outside, links, .. } = annotated;
-    let mut say = |level, files: &BTreeSet<String>, what: &str| {
-        if files.is_empty() {
-            return;
-        }
-        let count = counted(files.len() as u64, "source file", "source files");
-        report.say(level, format!("{}{LISTED}", what.replace("{}", &count)));
-        files.iter().for_each(|file| report.say(Level::Detail, format!("source: {}", printable(file))));
-    };
-    say(Level::Info, sources, "the page holds the text of {}");
-    let outside_of = "left out {} outside the folder of the compiler: --root / takes them from anywhere";
-    say(Level::Warning, outside, outside_of);
-    say(Level::Warning, links, "left out {}: symbolic links are not followed");
 }
 
 /// Shown places of each fault.

@@ -1,19 +1,22 @@
 //! Reads the call stacks that an export prints, by options common to these exports.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use perfx_auxtrace::{Presence, Tracer};
+use perfx_export::annotate::Annotated;
 use perfx_export::{
     ChainQuality, ChosenCalls, EventFacts, Facts, Grouping, Search, ShownEvent, Stacks, Watched, WatchedCalls,
 };
 use perfx_filter::{Filter, FilterOptions, SelectArgs};
 use perfx_format::read::Recording;
 use perfx_format::record::aux::AuxtraceInfo;
+use perfx_look::render::printable;
 use perfx_passes::{Apart, ConvertCallchain, DecodedTrace, IdOptions, Itrace};
-use perfx_pipeline::{Job, Level, OutputForm, Pass, Read, Report};
+use perfx_pipeline::{Job, LISTED, Level, OutputForm, Pass, Read, Report, counted};
 
 use crate::args::{ReadArgs, ThreadArgs, Usage, usage};
 use crate::io::source::{Source, temp_files};
@@ -316,6 +319,23 @@ pub(crate) fn say_step(report: &mut Report, stacks: &Stacks) {
         let step = duration(stacks.step);
         report.say(Level::Info, format!("there are many samples, so their times are multiples of {step}"));
     }
+}
+
+/// Reports source files: `what` with their number for `{}`.
+pub(crate) fn say_files(report: &mut Report, level: Level, files: &BTreeSet<String>, what: &str) {
+    if files.is_empty() {
+        return;
+    }
+    let count = counted(files.len() as u64, "source file", "source files");
+    report.say(level, format!("{}{LISTED}", what.replace("{}", &count)));
+    files.iter().for_each(|file| report.say(Level::Detail, format!("source: {}", printable(file))));
+}
+
+/// Reports the source files that are left out.
+pub(crate) fn say_left_out(report: &mut Report, annotated: &Annotated) {
+    let outside_of = "left out {} outside the folder of the compiler: --root / takes them from anywhere";
+    say_files(report, Level::Warning, &annotated.outside, outside_of);
+    say_files(report, Level::Warning, &annotated.links, "left out {}: symbolic links are not followed");
 }
 
 /// Reports problems of many call chains.

@@ -3,11 +3,11 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use perfx_export::{CallList, DurationSummary, Grouping, Instance, IsNamed, WatchedCalls};
+use perfx_filter::{is_meant, unknown};
 use perfx_look::json::Document;
 use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
 
-use super::meant::{is_meant, unknown};
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{StackArgs, say_read};
 use crate::io::source::InputsArgs;

@@ -4,11 +4,11 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use perfx_export::ranking::{CallRow, Order, Ranked, Ranking, Shape, TracedRow};
 use perfx_export::{DurationSummary, Grouping, ShownEvent};
+use perfx_filter::{meant, unknown};
 use perfx_look::json::Document;
 use perfx_look::render::printable;
 use perfx_pipeline::{Level, Report};
 
-use super::meant::{meant, unknown};
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{
     Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
@@ -17,9 +17,9 @@ use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, without_middle};
 
 /// How functions and stacks are listed.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(super) struct RankArgs {
-    /// List only the first N rows [default: all functions, 20 stacks, the 10 slowest calls]
+    /// List only the first N rows [default: all functions, 20 stacks, lines and rows of fields, the 10 slowest calls]
     #[arg(long, value_name = "N")]
     head: Option<usize>,
     /// Order of the functions [default: self]
@@ -44,6 +44,9 @@ pub(super) struct RankArgs {
     /// Count inlined calls as functions of their own, unlike the totals of perf report
     #[arg(long, conflicts_with = "itrace")]
     inline: bool,
+    /// List instructions instead of source lines
+    #[arg(long)]
+    pub(super) insn: bool,
     #[command(flatten)]
     trace: TraceArgs,
 }
@@ -85,8 +88,9 @@ impl RankArgs {
     pub(super) fn refuse_all(&self) -> Result<()> {
         if let Some(head) = self.head {
             let lines = head.saturating_add(1);
-            let what =
-                format!("--head is for functions and stacks; cut other lists with `| head -n {lines}`");
+            let what = format!(
+                "--head is for functions, stacks and fields; cut other lists with `| head -n {lines}`"
+            );
             bail!(Usage(what));
         }
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
@@ -101,8 +105,15 @@ impl RankArgs {
         Ok(self.head)
     }
 
+    /// The options of lists of fields: refuses all but --head.
+    pub(super) fn of_rows(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>)> {
+        RankArgs { head: None, insn: false, ..self.clone() }.refuse_all()?;
+        Ok((format, self.head))
+    }
+
     /// Refuses options that only lists of functions have.
     fn refuse_trees(&self) -> Result<()> {
+        self.refuse(&[("--insn", self.insn)], "lines")?;
         let given = [
             ("--sort", self.sort.is_some()),
             ("--children", self.children),
@@ -127,6 +138,7 @@ impl RankArgs {
         stacks: &StackArgs,
         format: FormatArgs,
     ) -> Result<u8> {
+        self.refuse(&[("--insn", self.insn)], "lines")?;
         let (around, calls) = (self.callers.as_ref().or(self.callees.as_ref()), self.callers.is_none());
         if around.is_none() {
             let given =

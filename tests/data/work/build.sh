@@ -35,6 +35,7 @@ make_one jit       jit.c      0xb00000000000000000000000000000000000000b $plain
 make_one nspace    nspace.c   0xb00000000000000000000000000000000000000c $plain
 make_one plug      plug.c     0xb00000000000000000000000000000000000000e $plain
 make_one plugged.so plugged.c 0xb00000000000000000000000000000000000000f $plain -shared -fPIC
+make_one contend   contend.c  0xb000000000000000000000000000000000000011 $plain
 # needs a compiler that can do 32-bit code; without it only this one is missing
 ${CC:-gcc} -w -g0 -m32 -O1 -ffreestanding -nostdlib -static -fno-pic -fno-stack-protector \
     -Wl,--build-id=0xb000000000000000000000000000000000000010 -o "$out/compat" "$here/compat.c" 2>/dev/null ||

@@ -1,0 +1,184 @@
+//! `perfx list fields`, and lists of tracepoints with names: `syscalls`, `locks`, `sched`, `irqs`, `io`, `kmem`.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use perfx_export::fields::{Column, FieldSums, FieldTable, FieldTables, Measure, Ready, Role};
+use perfx_look::json::Document;
+use perfx_look::render::{printable, readable};
+use perfx_pipeline::{Level, Report, counted, wide_count};
+
+use crate::args::{FormatArgs, Usage};
+use crate::commands::export::input::{StackArgs, each_recording};
+use crate::io::source::InputsArgs;
+use crate::term::units::{count, fitted};
+
+/// The measure of `list fields`.
+#[derive(Args, Debug)]
+pub(super) struct FieldArgs {
+    /// List a row for each value of these fields of the event, or of its samples: pid, tid, comm, cpu, event, syscall,
+    /// caller (perf record -g); with --until, end.FIELD is a field of the later event
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
+    by: Vec<String>,
+    /// Add up this field of the event
+    #[arg(long, value_name = "FIELD", conflicts_with = "until")]
+    of: Option<String>,
+    /// Measure the time from the event until this one
+    #[arg(long, value_name = "EVENT")]
+    until: Option<String>,
+    /// The fields that the event and that of --until have in common, as FIELD or, if their names differ, FIELD=FIELD
+    /// [default: tid]
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', requires = "until")]
+    pair: Vec<String>,
+}
+
+pub(crate) type Output = Document<1, FieldTables>;
+
+/// The number of rows of a table without --head.
+const ROWS: usize = 20;
+
+impl FieldArgs {
+    /// Refuses its options in other lists, with a usage error.
+    pub(super) fn refuse(&self, also_by: bool) -> Result<()> {
+        let given = [
+            ("--by", !self.by.is_empty() && also_by),
+            ("--of", self.of.is_some()),
+            ("--until", self.until.is_some()),
+            ("--pair", !self.pair.is_empty()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!(Usage(format!("{option} is for `perfx list fields EVENT`"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Lists the fields of the event that is the first input.
+    pub(super) fn list(
+        &self,
+        inputs: &InputsArgs,
+        stacks: &StackArgs,
+        (format, head): (FormatArgs, Option<usize>),
+    ) -> Result<u8> {
+        let (Some(event), inputs) = inputs.split_first() else {
+            bail!(Usage("give an event: perfx list fields EVENT [INPUT]…".into()))
+        };
+        let event = event.to_string_lossy().into_owned();
+        let pairs: Vec<&str> = match &self.pair[..] {
+            [] => vec!["sample.tid"],
+            pairs => pairs.iter().map(String::as_str).collect(),
+        };
+        let keys = pairs.iter().map(|pair| pair.split_once('=').unwrap_or((pair, pair)));
+        let (begin, end): (Vec<&str>, Vec<&str>) = keys.unzip();
+        let title = match &self.until {
+            Some(until) => format!("time from {event} until {until}"),
+            None => event.clone(),
+        };
+        let by: Vec<Column<'_>> = self.by.iter().map(|by| Column { from: by, title: by }).collect();
+        let ends: Vec<Role<'_>> =
+            self.until.iter().map(|until| Role { events: until, key: &end, only: None }).collect();
+        let measure = Measure {
+            title: &title,
+            begin: &[Role { events: &event, key: if ends.is_empty() { &[] } else { &begin }, only: None }],
+            end: &ends,
+            by: &by,
+            reset: &[],
+            value: self.of.as_deref(),
+            keeps_first: false,
+            skips_idle: false,
+        };
+        run(&[measure], None, (&inputs, stacks), (format, head))
+    }
+
+    /// A list with a name.
+    pub(super) fn ready(
+        &self,
+        name: &str,
+        inputs: &InputsArgs,
+        stacks: &StackArgs,
+        (format, head): (FormatArgs, Option<usize>),
+    ) -> Result<u8> {
+        self.refuse(false)?;
+        let Some(ready) = Ready::named(name) else { bail!("{name} is no list") };
+        let by: Vec<Column<'_>> = self.by.iter().map(|by| Column { from: by, title: by }).collect();
+        let own = |measure: &Measure<'static>| {
+            if by.is_empty() { *measure } else { Measure { by: &by, ..*measure } }
+        };
+        let measures: Vec<Measure<'_>> = ready.measures.iter().map(own).collect();
+        run(&measures, Some(ready.record), (inputs, stacks), (format, head))
+    }
+}
+
+fn run(
+    measures: &[Measure<'_>],
+    record: Option<&str>,
+    (inputs, stacks): (&InputsArgs, &StackArgs),
+    (format, head): (FormatArgs, Option<usize>),
+) -> Result<u8> {
+    let (ids, filter) = (stacks.ids()?, stacks.filter()?);
+    let (mut sums, mut report) = (FieldSums::new(measures), Report::default());
+    each_recording(&inputs.sources()?, &mut report, |recording, report| {
+        recording.progress().expect(3 + filter.readings());
+        let bar = stacks.verbosity.progress(&recording);
+        let threads = stacks.threads.count(&recording);
+        sums.add(recording, &filter, &ids, record, threads, report)?;
+        drop(bar);
+        Ok(())
+    })?;
+    let tables = sums.tables(head.unwrap_or(ROWS));
+    for table in &tables.tables {
+        let more = table.all_rows - table.rows.len() as u64;
+        if more > 0 {
+            let rows = counted(more, "row is", "rows are");
+            report.say(Level::Info, format!("{}: {rows} not shown (--head)", table.title));
+        }
+    }
+    format.print(|| text(&tables), || Output::new(tables.clone()))?;
+    Ok(stacks.verbosity.print(&report))
+}
+
+fn text(tables: &FieldTables) -> String {
+    let tables = tables.tables.iter().filter(|table| !table.rows.is_empty());
+    let tables = tables.map(|table| format!("{}\n{}", printable(&table.title), fitted(&lines(table))));
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// The lines of a table: the titles of its columns, and its rows.
+fn lines(table: &FieldTable) -> Vec<Vec<String>> {
+    let unit = if table.unit.is_some() { " µs" } else { "" };
+    let keys = |row: &[String]| row.to_vec();
+    let shown: Vec<Vec<String>> = std::iter::once(keys(&table.by))
+        .chain(table.rows.iter().map(|row| row.keys.iter().map(|key| readable(&key.0)).collect()))
+        .collect();
+    let width = |column: usize| shown.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..table.by.len()).map(width).collect();
+    let first = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ")
+    };
+    let has_failed = table.rows.iter().any(|row| row.failed > Some(0));
+    let mut title = vec![first(&shown[0]), "count".to_owned()];
+    title.extend(has_failed.then(|| "failed".to_owned()));
+    if table.value.is_some() {
+        title.extend(["total", "mean", "p99", "max"].map(|word| format!("{word}{unit}")));
+    }
+    let number = |value: i128| match table.unit {
+        Some(_) => tenths(value as f64 / 1000.0),
+        None => format!("{}{}", if value < 0 { "-" } else { "" }, wide_count(value.unsigned_abs())),
+    };
+    let rows = table.rows.iter().zip(&shown[1..]).map(|(row, keys)| {
+        let mut cells = vec![first(keys), count(row.count)];
+        cells.extend(has_failed.then(|| count(row.failed.unwrap_or(0))));
+        if let (Some(sum), Some(mean), Some(p99), Some(max)) = (row.sum, row.mean, row.p99, row.max) {
+            let mean = tenths(if table.unit.is_some() { mean / 1000.0 } else { mean });
+            cells.extend([number(sum.0), mean, number(p99.0.into()), number(max.0.into())]);
+        }
+        cells
+    });
+    std::iter::once(title).chain(rows).collect()
+}
+
+/// `1,234.5`.
+fn tenths(value: f64) -> String {
+    let tenths = (value.abs() * 10.0).round() as u128;
+    let sign = if value < 0.0 && tenths > 0 { "-" } else { "" };
+    format!("{sign}{}.{}", wide_count(tenths / 10), tenths % 10)
+}

@@ -1,0 +1,615 @@
+//! Counts and adds up tracepoints by their own fields, and the times between two of them: one engine for
+//! `perfx list fields` and for the lists with names, such as `perfx list syscalls`.
+//!
+//! The samples are read in the order of their times, because the two of a pair may be in the buffers of
+//! different CPUs. Memory depends on the number of rows and open pairs, not on that of samples.
+
+mod ready;
+mod source;
+mod sum;
+mod syscalls;
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+use perfx_filter::{FilterOptions, SelectedSamples};
+use perfx_format::event_name::generic_name;
+use perfx_format::read::Recording;
+use perfx_format::record::lost::Losses as LostRecords;
+use perfx_format::tracepoint::{NamedField, TraceValue};
+use perfx_format::{ByTracepoint, Endian, RecordType};
+use perfx_look::json::{Integer, Text};
+use perfx_look::trace::{TracePrinter, printers};
+use perfx_pipeline::{Error, Level, Purpose, Report, Result, bail, count, counted, did_you_mean, ensure};
+use perfx_resolve::{Facts, Frame, IdOptions, Named, Search, name_frames, recorded_on};
+use perfx_samples::{Losses, SampleView, Select};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub use ready::{READY, Ready};
+use source::{Cell, Chains, OF_SAMPLES, Source, is_lock, owned};
+use sum::Sum;
+
+/// What is counted or timed.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure<'m> {
+    /// The title of its rows.
+    pub title: &'m str,
+    /// The samples that are counted, or where time begins: the first role is necessary, others are optional.
+    pub begin: &'m [Role<'m>],
+    /// The samples where time ends; empty to count samples.
+    pub end: &'m [Role<'m>],
+    /// Samples after which an earlier beginning does not count.
+    pub reset: &'m [Role<'m>],
+    /// The columns that distinguish rows.
+    pub by: &'m [Column<'m>],
+    /// Without `end`, the field to add up.
+    pub value: Option<&'m str>,
+    /// True if time begins at the first of several samples before an end, not at the last.
+    pub keeps_first: bool,
+    /// True to leave out the thread 0, which stands for an idle CPU.
+    pub skips_idle: bool,
+}
+
+/// Samples with a part in a measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Role<'m> {
+    /// The name of their event; with `*` at the end, a beginning of names.
+    pub events: &'m str,
+    /// The fields that a beginning and its end have in common.
+    pub key: &'m [&'m str],
+    /// A field, and the texts that it must have.
+    pub only: Option<(&'m str, &'m [&'m str])>,
+}
+
+/// A column that distinguishes rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'m> {
+    /// A field, or a value of all samples. `end.` before it takes that of the end; otherwise the end is only
+    /// used for fields that no beginning has.
+    pub from: &'m str,
+    /// Its title.
+    pub title: &'m str,
+}
+
+/// Tables of what tracepoints have in their fields, or of the times between them.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FieldTables {
+    /// A table for each measure
+    pub tables: Vec<FieldTable>,
+}
+
+/// The rows of a measure.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FieldTable {
+    /// What is counted or timed
+    pub title: String,
+    /// The titles of the keys
+    pub by: Vec<String>,
+    /// The field whose values are added up, or `time`; null if samples are only counted
+    pub value: Option<String>,
+    /// `ns` for times; null otherwise
+    pub unit: Option<&'static str>,
+    /// The number of beginnings without an end, which are not counted
+    pub without_end: u64,
+    /// The number of ends without a beginning, which are not counted
+    pub without_beginning: u64,
+    /// The number of rows, also of those that are not listed
+    pub all_rows: u64,
+    /// The highest sums first, or counts
+    pub rows: Vec<FieldRow>,
+}
+
+/// The samples or times with equal keys.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FieldRow {
+    /// A value for each title in `by`
+    pub keys: Vec<Text<Vec<u8>>>,
+    /// The number of samples, or of pairs
+    pub count: u64,
+    /// The number of those whose field `ret` is an error; null if there is no such field
+    pub failed: Option<u64>,
+    /// The sum of the values; null without values
+    pub sum: Option<Integer<i128>>,
+    /// Their arithmetic mean
+    pub mean: Option<f64>,
+    /// 99 % of the values are at most this; up to 1 % too high
+    pub p99: Option<Integer<i64>>,
+    /// The highest value
+    pub max: Option<Integer<i64>>,
+}
+
+type Rows = IndexMap<Vec<String>, Sum, RandomState>;
+
+/// The sums of a measure, of any number of recordings.
+#[derive(Default, Debug)]
+struct Table {
+    is_answered: bool,
+    rows: Rows,
+    without_end: u64,
+    without_beginning: u64,
+    has_failed: bool,
+}
+
+/// The sums of measures, of any number of recordings.
+#[derive(Debug)]
+pub struct FieldSums<'m> {
+    measures: &'m [Measure<'m>],
+    tables: Vec<Table>,
+}
+
+/// The part of a sample in a measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    End,
+    Reset,
+    Begin,
+}
+
+/// A role as the samples of one event have it.
+struct EventRole<'m> {
+    measure: usize,
+    part: Part,
+    key: Vec<Source>,
+    only: Option<(Source, &'m [&'m str])>,
+    /// The columns that this sample has.
+    by: Vec<Option<Source>>,
+    value: Option<Source>,
+    ret: Option<NamedField<'static>>,
+}
+
+/// A pair whose end has not been read.
+struct Open {
+    time: u64,
+    by: Vec<Cell>,
+    is_selected: bool,
+}
+
+/// A measure of one recording.
+#[derive(Default)]
+struct Tally {
+    rows: HashMap<Vec<Cell>, Sum, RandomState>,
+    open: HashMap<Vec<Cell>, Open, RandomState>,
+    pairs: u64,
+    /// Beginnings after which another one came before an end.
+    again: u64,
+    without_beginning: u64,
+    /// The keys of ends without a beginning, and the number of ends beyond the first of each, which may have
+    /// begun before the recording.
+    ends: HashSet<Vec<Cell>, RandomState>,
+    later_ends: u64,
+    /// Pairs that were open when records were lost.
+    cut: u64,
+}
+
+impl<'m> FieldSums<'m> {
+    /// No sums.
+    pub fn new(measures: &'m [Measure<'m>]) -> FieldSums<'m> {
+        FieldSums { measures, tables: measures.iter().map(|_| Table::default()).collect() }
+    }
+
+    /// Adds the samples of a recording that `filter` selects; a pair counts if either sample is selected.
+    /// `record` names the options of `perf record` that record what is needed.
+    ///
+    /// # Errors
+    ///
+    /// The recording cannot be read or decompressed, or lacks the tracepoints or fields.
+    pub fn add(
+        &mut self,
+        mut recording: Recording,
+        filter: &Arc<FilterOptions>,
+        ids: &IdOptions,
+        record: Option<&str>,
+        threads: usize,
+        report: &mut Report,
+    ) -> Result<()> {
+        let facts = Facts::survey(&mut recording, threads, true)?;
+        let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
+        let (events, features, endian) =
+            (recording.all_events(), recording.features.clone(), recording.endian);
+        let name = recording.name.clone();
+        let points = printers(&events, &features, endian);
+        let roles = self.roles(&facts, &points, record).map_err(|error| error.in_file(&name))?;
+        report.say_faults(&recording, Purpose::UseRecords);
+        let mut is_selected = selected.as_ref().map(Select::on_thread);
+        let mut tallies: Vec<Tally> = self.measures.iter().map(|_| Tally::default()).collect();
+        let (mut losses, mut chains, mut lost) =
+            (Losses::default(), Chains::default(), LostRecords::default());
+        let mut records = recording.records_by_time()?;
+        loop {
+            let read = match records.next_record() {
+                Ok(Some(read)) => read,
+                Ok(None) => break,
+                // Records after the damage can be read.
+                Err(error) => {
+                    report.say(Level::Loss, error.to_string());
+                    continue;
+                }
+            };
+            let (read, layouts) = (*read, read.layouts());
+            let lost_before = lost.total();
+            lost.add(&read, layouts);
+            if lost.total() > lost_before {
+                tallies.iter_mut().for_each(Tally::cut);
+            }
+            if read.kind() != RecordType::SAMPLE {
+                continue;
+            }
+            let known = SampleView::of(&read, layouts);
+            let Some((sample, event)) = known.and_then(|sample| Some((sample, sample.event_in(&facts)?)))
+            else {
+                losses.astray += 1;
+                continue;
+            };
+            if roles[event].is_empty() {
+                continue;
+            }
+            let (Ok(parts), Some(time)) = (sample.parts(), sample.time()) else {
+                losses.short += 1;
+                continue;
+            };
+            let is_selected = is_selected.as_mut().is_none_or(|is_selected| is_selected(sample));
+            let raw = parts.raw.unwrap_or_default();
+            for role in &roles[event] {
+                let mut cell = |source: &Source| source.cell((sample, raw), (&facts, event), &mut chains);
+                let measure = &self.measures[role.measure];
+                tallies[role.measure].take(role, measure, (time.ns(), is_selected, raw, endian), &mut cell);
+            }
+        }
+        losses.say("not counted", report);
+        let lost = u64::try_from(lost.total()).unwrap_or(u64::MAX);
+        if lost > 0 {
+            let cut: u64 = tallies.iter().map(|tally| tally.cut).sum();
+            let what = counted(lost, "record was lost while recording", "records were lost while recording");
+            let pairs = counted(cut, "time that had begun then is", "times that had begun then are");
+            report.say(Level::Loss, format!("{what}; {pairs} not counted: record with a larger buffer (-m)"));
+        }
+        let search = Search { facts: &facts, features: &features, endian, ids, inlined: false };
+        let named = self.name(tallies, &chains, search, (record.is_some(), report))?;
+        named.say_reasons(report);
+        if self.tables.iter().all(|table| table.rows.is_empty()) {
+            match &selected {
+                Some(selected) => selected.say_none(&name, false, report),
+                None => {
+                    let what = format!("{name} has no samples of the tracepoints that are counted");
+                    report.say(Level::Warning, what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The roles of each event.
+    fn roles(
+        &mut self,
+        facts: &Facts,
+        points: &ByTracepoint<TracePrinter<'_>>,
+        record: Option<&str>,
+    ) -> Result<Vec<Vec<EventRole<'m>>>> {
+        let mut roles: Vec<Vec<EventRole<'m>>> = facts.events.iter().map(|_| Vec::new()).collect();
+        let known = |role: &Role<'_>| {
+            let of_event = |event: usize| {
+                let is_it = matches_name(role.events, &facts.events[event].name);
+                is_it.then(|| Some((event, points.get(event)?, facts.events[event].has_chains))).flatten()
+            };
+            (0..facts.events.len()).filter_map(of_event).collect::<Vec<_>>()
+        };
+        let mut missing = BTreeSet::new();
+        let mut answered: Vec<&str> = Vec::new();
+        for (number, measure) in self.measures.iter().enumerate() {
+            if answered.contains(&measure.title) {
+                continue;
+            }
+            let [begins, ends] = [measure.begin, measure.end]
+                .map(|roles| roles.iter().map(|role| (role, known(role))).collect::<Vec<_>>());
+            let is_there = begins.first().is_some_and(|(_, events)| !events.is_empty())
+                && (measure.end.is_empty() || ends.iter().any(|(_, events)| !events.is_empty()));
+            if !is_there {
+                continue;
+            }
+            // The end is only used for columns that no beginning has.
+            let has = |name: &str| {
+                let mut events = begins.iter().flat_map(|(_, events)| events);
+                events.any(|(_, point, chains)| Source::of(name, point, *chains).is_some())
+            };
+            let column =
+                |is_end: bool, (_, point, chains): (usize, &TracePrinter<'_>, bool), column: &Column<'_>| {
+                    let of_end = column.from.strip_prefix("end.");
+                    let name = of_end.unwrap_or(column.from);
+                    let is_own = is_end == (of_end.is_some() || !has(name));
+                    is_own.then(|| Source::of(name, point, chains)).flatten()
+                };
+            let mut own: Vec<(usize, EventRole<'m>)> = Vec::new();
+            // An event may be the end of one pair and the beginning of another.
+            let resets = measure.reset.iter().map(|role| (Part::Reset, role, known(role)));
+            let parts = ends.iter().map(|(role, events)| (Part::End, *role, events.clone()));
+            let parts = parts.chain(resets);
+            let parts = parts.chain(begins.iter().map(|(role, events)| (Part::Begin, *role, events.clone())));
+            for (part, role, events) in parts {
+                let is_end = part == Part::End;
+                for (event, point, chains) in events {
+                    let source = |name: &&str| {
+                        Source::key(name, point, chains).ok_or_else(|| lacks(name, event, facts, point))
+                    };
+                    let value = measure.value.filter(|_| part == Part::Begin);
+                    let only = role.only.map(|(name, texts)| {
+                        let source = Source::of(name, point, chains);
+                        source.map(|source| (source, texts)).ok_or_else(|| lacks(name, event, facts, point))
+                    });
+                    let role = EventRole {
+                        measure: number,
+                        part,
+                        key: role.key.iter().map(source).collect::<Result<_>>()?,
+                        only: only.transpose()?,
+                        by: measure.by.iter().map(|by| column(is_end, (event, point, chains), by)).collect(),
+                        value: value.as_ref().map(source).transpose()?,
+                        ret: point.fields().iter().find(|field| field.name == "ret").map(owned),
+                    };
+                    own.push((event, role));
+                }
+            }
+            let lacking = (0..measure.by.len()).find(|&by| own.iter().all(|(_, role)| role.by[by].is_none()));
+            if let Some(by) = lacking {
+                let (event, point, _) = begins[0].1[0];
+                missing.insert(lacks(measure.by[by].from, event, facts, point).to_string());
+                continue;
+            }
+            answered.push(measure.title);
+            let table = &mut self.tables[number];
+            table.is_answered = true;
+            let mut of_ends = own.iter().filter(|(_, role)| role.part == Part::End || measure.end.is_empty());
+            table.has_failed |= of_ends.any(|(_, role)| role.ret.is_some());
+            own.into_iter().for_each(|(event, role)| roles[event].push(role));
+        }
+        if answered.is_empty() {
+            if let Some(lacks) = missing.first() {
+                bail!("{lacks}");
+            }
+            let first = self.measures.first().and_then(|measure| measure.begin.first());
+            let wanted = first.map_or("", |role| role.events);
+            let names: BTreeSet<String> =
+                facts.events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
+            let has_format =
+                !(0..facts.events.len()).any(|event| matches_name(wanted, &facts.events[event].name));
+            ensure!(has_format, "`{wanted}` is no tracepoint whose fields the recording describes");
+            match record {
+                Some(options) => bail!(
+                    "the recording has no samples of the tracepoints that this list needs: perf record {options}"
+                ),
+                None => {
+                    let meant = did_you_mean(wanted, &names.iter().map(String::as_str).collect::<Vec<_>>());
+                    bail!(
+                        "the recording has no event `{wanted}`; it has {}{meant}",
+                        perfx_pipeline::list(names.iter().cloned())
+                    )
+                }
+            }
+        }
+        Ok(roles)
+    }
+
+    /// Names the addresses and system calls in the keys, and adds the rows to those of earlier recordings.
+    fn name(
+        &mut self,
+        tallies: Vec<Tally>,
+        chains: &Chains,
+        search: Search<'_>,
+        (is_strict, report): (bool, &mut Report),
+    ) -> Result<Named> {
+        let cells = tallies.iter().flat_map(|tally| tally.rows.keys()).flatten();
+        let of_cells = cells.filter_map(|cell| match cell {
+            Cell::Code(frame) => Some(*frame),
+            _ => None,
+        });
+        let frames: BTreeSet<Frame> = of_cells.chain(chains.iter().flatten().copied()).collect();
+        let mut names: HashMap<Frame, String> = HashMap::new();
+        let named = name_frames(frames.iter().copied(), search, |_, frame, name| {
+            names.extend(name.functions.last().map(|function| (frame, function.name.to_string())));
+        })?;
+        let machine = recorded_on(search.features, search.endian).arch.unwrap_or_default();
+        let caller = |chain: usize| {
+            let functions = chains.get_index(chain).into_iter().flatten();
+            let functions = functions.map(|frame| names.get(frame).map_or("[unknown]", String::as_str));
+            functions.filter(|function| !is_lock(function)).map(str::to_owned).next()
+        };
+        let text = |cell: Cell| match cell {
+            Cell::Missing => "[unknown]".to_owned(),
+            Cell::Number(number) => number.to_string(),
+            Cell::Syscall(number) => syscalls::name(&machine, number)
+                .map_or_else(|| number.cast_signed().to_string(), str::to_owned),
+            Cell::Text(text) => text,
+            Cell::Code(frame) => names.get(&frame).cloned().unwrap_or_else(|| format!("{:#x}", frame.at)),
+            Cell::Chain(chain) => caller(chain).unwrap_or_else(|| "[unknown]".to_owned()),
+        };
+        for ((measure, tally), table) in self.measures.iter().zip(tallies).zip(&mut self.tables) {
+            tally.say(measure, is_strict, report);
+            table.without_end +=
+                tally.again + tally.open.values().filter(|open| open.is_selected).count() as u64;
+            table.without_beginning += tally.without_beginning;
+            // In the same order every time.
+            let mut rows: Vec<(Vec<Cell>, Sum)> = tally.rows.into_iter().collect();
+            rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+            for (key, sum) in rows {
+                let key = key.into_iter().map(&text).collect();
+                table.rows.entry(key).or_default().join(sum);
+            }
+        }
+        Ok(named)
+    }
+
+    /// The tables, with at most `head` rows each.
+    pub fn tables(&self, head: usize) -> FieldTables {
+        let tables = self.measures.iter().zip(&self.tables).filter(|(_, table)| table.is_answered);
+        let tables = tables.map(|(measure, table)| {
+            let is_time = !measure.end.is_empty();
+            let mut rows: Vec<(&Vec<String>, &Sum)> = table.rows.iter().collect();
+            rows.sort_by(|(a, one), (b, other)| {
+                Reverse((one.sum, one.count)).cmp(&Reverse((other.sum, other.count))).then_with(|| a.cmp(b))
+            });
+            FieldTable {
+                title: measure.title.to_owned(),
+                by: measure.by.iter().map(|column| column.title.to_owned()).collect(),
+                value: if is_time { Some("time".to_owned()) } else { measure.value.map(str::to_owned) },
+                unit: is_time.then_some("ns"),
+                without_end: table.without_end,
+                without_beginning: table.without_beginning,
+                all_rows: rows.len() as u64,
+                rows: rows.into_iter().take(head).map(|(key, sum)| row(key, sum, table.has_failed)).collect(),
+            }
+        });
+        FieldTables { tables: tables.collect() }
+    }
+}
+
+impl Tally {
+    /// Takes a sample at a time in a role.
+    fn take(
+        &mut self,
+        role: &EventRole<'_>,
+        measure: &Measure<'_>,
+        (time, is_selected, raw, endian): (u64, bool, &[u8], Endian),
+        cell: &mut impl FnMut(&Source) -> Cell,
+    ) {
+        if let Some((source, texts)) = &role.only
+            && !matches!(cell(source), Cell::Text(text) if texts.contains(&&*text))
+        {
+            return;
+        }
+        let key: Vec<Cell> = role.key.iter().map(&mut *cell).collect();
+        if measure.skips_idle && key.first() == Some(&Cell::Number(0)) {
+            return;
+        }
+        let mut by: Vec<Cell> = Vec::with_capacity(role.by.len());
+        let has_failed =
+            || matches!(role.ret.and_then(|ret| ret.value(raw, endian)), Some(TraceValue::Signed(..0)));
+        if role.part == Part::Begin {
+            let columns = role.by.iter().map(|source| source.as_ref().map_or(Cell::Missing, &mut *cell));
+            by.extend(columns);
+            if !measure.end.is_empty() {
+                let open = Open { time, by, is_selected };
+                match self.open.entry(key) {
+                    Entry::Occupied(_) if measure.keeps_first => {}
+                    Entry::Occupied(mut earlier) => {
+                        self.again += u64::from(earlier.insert(open).is_selected);
+                    }
+                    Entry::Vacant(place) => {
+                        place.insert(open);
+                    }
+                }
+                return;
+            }
+            if is_selected {
+                let value = role.value.as_ref().map(&mut *cell);
+                let value = value.and_then(|value| match value {
+                    Cell::Number(number) => i64::try_from(number).ok(),
+                    _ => None,
+                });
+                self.add(by, value, has_failed());
+            }
+            return;
+        }
+        if role.part == Part::Reset {
+            self.open.remove(&key);
+            return;
+        }
+        let Some(open) = self.open.remove(&key) else {
+            self.without_beginning += u64::from(is_selected);
+            self.later_ends += u64::from(is_selected && !self.ends.insert(key));
+            return;
+        };
+        if open.is_selected || is_selected {
+            by.extend(open.by.into_iter().zip(&role.by).map(|(of_begin, source)| match source {
+                Some(source) => cell(source),
+                None => of_begin,
+            }));
+            self.pairs += 1;
+            let span = time.saturating_sub(open.time);
+            self.add(by, Some(i64::try_from(span).unwrap_or(i64::MAX)), has_failed());
+        }
+    }
+
+    fn add(&mut self, key: Vec<Cell>, value: Option<i64>, has_failed: bool) {
+        let sum = self.rows.entry(key).or_default();
+        sum.add(value);
+        sum.failed += u64::from(has_failed);
+    }
+
+    /// Forgets open pairs: their ends may be among the records that were lost.
+    fn cut(&mut self) {
+        self.cut += self.open.len() as u64;
+        self.open.clear();
+    }
+
+    /// Reports samples without the other one of their pair. At the start and the end of a recording, there are
+    /// always some; with `is_strict`, more are a loss.
+    fn say(&self, measure: &Measure<'_>, is_strict: bool, report: &mut Report) {
+        let open = self.open.values().filter(|open| open.is_selected).count() as u64;
+        let [without_end, without_beginning] = [self.again + open, self.without_beginning];
+        if without_end + without_beginning == 0 {
+            return;
+        }
+        let what = format!(
+            "{}: {}; not counted: {} without an end, {} without a beginning",
+            measure.title,
+            counted(self.pairs, "pair", "pairs"),
+            count(without_end),
+            count(without_beginning)
+        );
+        let odd = if is_strict { self.again + self.later_ends } else { 0 };
+        if self.pairs > odd * 100 {
+            report.say(Level::Info, what);
+        } else {
+            let how =
+                "record both tracepoints on all CPUs (-a), with a larger buffer (-m) if records were lost";
+            report.say(Level::Warning, format!("{what}; {how}"));
+        }
+    }
+}
+
+/// True for the name of an event; `wanted` may lack its system or, after `*`, its end.
+fn matches_name(wanted: &str, name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(generic_name(name));
+    match wanted.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == wanted || name.split_once(':').is_some_and(|(_, own)| own == wanted),
+    }
+}
+
+/// The error of a field that an event does not have.
+fn lacks(name: &str, event: usize, facts: &Facts, point: &TracePrinter<'_>) -> Error {
+    let event = String::from_utf8_lossy(&facts.events[event].name).into_owned();
+    let own = point.fields().iter().filter(|field| !field.is_common());
+    let own: Vec<&str> = own.map(|field| field.name).collect();
+    let name = name.strip_prefix("end.").unwrap_or(name);
+    if name == "caller" {
+        return Error::new(format!(
+            "the samples of {event} have no call chains, so their callers are not known: perf record -g"
+        ));
+    }
+    let meant = did_you_mean(name, &[&own[..], &OF_SAMPLES].concat());
+    Error::new(format!(
+        "{event} has no field `{name}`; it has {}, and all samples have {}{meant}",
+        own.join(", "),
+        OF_SAMPLES.join(", ")
+    ))
+}
+
+fn row(key: &[String], sum: &Sum, has_failed: bool) -> FieldRow {
+    let mean = |_| sum.sum as f64 / sum.values() as f64;
+    FieldRow {
+        keys: key.iter().map(|key| Text(key.clone().into_bytes())).collect(),
+        count: sum.count,
+        failed: has_failed.then_some(sum.failed),
+        sum: sum.range.map(|_| Integer(sum.sum)),
+        mean: sum.range.map(mean),
+        p99: sum.p99().map(Integer),
+        max: sum.range.map(|(_, high)| Integer(high)),
+    }
+}

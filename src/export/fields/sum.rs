@@ -1,0 +1,116 @@
+//! Adds up values in bounded memory: their number, sum, extremes and, to 1 %, percentiles.
+
+use std::collections::BTreeMap;
+
+/// The number of bits of a value by which it is counted: values below 256 are exact.
+const BITS: u32 = 8;
+
+/// Values that were added up.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Sum {
+    pub(super) count: u64,
+    /// The number of system calls and the like that returned an error.
+    pub(super) failed: u64,
+    pub(super) sum: i128,
+    /// The lowest and the highest value; `None` if none was added.
+    pub(super) range: Option<(i64, i64)>,
+    /// The number of values by their first bits.
+    alike: BTreeMap<(bool, u32), u64>,
+}
+
+/// The class of values that share their first bits, in ascending order.
+fn class(value: i64) -> (bool, u32) {
+    let size = value.unsigned_abs();
+    let shift = (u64::BITS - size.leading_zeros()).saturating_sub(BITS);
+    let class = (shift << (BITS - 1)) + (size >> shift) as u32;
+    if value < 0 { (false, u32::MAX - class) } else { (true, class) }
+}
+
+/// The highest value of a class.
+fn highest((is_positive, class): (bool, u32)) -> i64 {
+    let class = if is_positive { class } else { u32::MAX - class };
+    let shift = (class >> (BITS - 1)).saturating_sub(1);
+    let first = u128::from(class - (shift << (BITS - 1))) << shift;
+    let size = if is_positive { first + (1 << shift) - 1 } else { first };
+    let size = i64::try_from(size).unwrap_or(i64::MAX);
+    if is_positive { size } else { -size }
+}
+
+impl Sum {
+    /// Adds a value; without one, only counts.
+    pub(super) fn add(&mut self, value: Option<i64>) {
+        self.count += 1;
+        let Some(value) = value else { return };
+        self.sum += i128::from(value);
+        let (low, high) = self.range.unwrap_or((value, value));
+        self.range = Some((low.min(value), high.max(value)));
+        *self.alike.entry(class(value)).or_default() += 1;
+    }
+
+    pub(super) fn join(&mut self, other: Sum) {
+        self.count += other.count;
+        self.failed += other.failed;
+        self.sum += other.sum;
+        let ranges = [self.range, other.range].into_iter().flatten();
+        self.range = ranges.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+        other.alike.into_iter().for_each(|(class, count)| *self.alike.entry(class).or_default() += count);
+    }
+
+    /// The number of values that were added.
+    pub(super) fn values(&self) -> u64 {
+        self.alike.values().sum()
+    }
+
+    /// A value that 99 % do not exceed, at most 1 % too high.
+    pub(super) fn p99(&self) -> Option<i64> {
+        let (_, high) = self.range?;
+        let mut left = self.values() - self.values() / 100;
+        let class = self.alike.iter().find(|(_, count)| {
+            left = left.saturating_sub(**count);
+            left == 0
+        });
+        class.map(|(class, _)| highest(*class).min(high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_at_most_one_percent_too_high() {
+        let mut sum = Sum::default();
+        (1..=10_000).for_each(|value| sum.add(Some(value * 1_000)));
+        let p99 = sum.p99().unwrap();
+        assert!((9_900_000..9_999_000).contains(&p99), "{p99}");
+        assert_eq!((sum.count, sum.sum, sum.range), (10_000, 50_005_000_000, Some((1_000, 10_000_000))));
+        for value in [0, 1, 255, 256, 257, 1 << 40, i64::MAX, -1, -255, -256, -1000, i64::MIN + 1] {
+            let high = highest(class(value));
+            assert!(
+                high >= value && i128::from(high - value) * 100 <= i128::from(value).abs(),
+                "{value} {high}"
+            );
+        }
+        let mut ascending: Vec<i64> = [-5000, -256, -1, 0, 1, 300, 5000].into();
+        ascending.sort_by_key(|value| class(*value));
+        assert_eq!(ascending, [-5000, -256, -1, 0, 1, 300, 5000]);
+    }
+
+    #[test]
+    fn sums_of_two_recordings_are_those_of_all_values() {
+        let of = |values: &[i64]| {
+            let mut sum = Sum::default();
+            values.iter().for_each(|value| sum.add(Some(*value)));
+            sum
+        };
+        let mut joined = of(&[5, -7]);
+        joined.join(of(&[100]));
+        joined.join(Sum::default());
+        assert_eq!(
+            (joined.count, joined.sum, joined.range, joined.p99()),
+            (3, 98, Some((-7, 100)), Some(100))
+        );
+        joined.add(None);
+        assert_eq!((joined.count, joined.values()), (4, 3));
+    }
+}
