@@ -384,7 +384,7 @@ impl<'m> FieldSums<'m> {
                     "the recording has no samples of the tracepoints that this list needs: perf record {options}"
                 ),
                 None => {
-                    let meant = did_you_mean(wanted, &names.iter().map(String::as_str).collect::<Vec<_>>());
+                    let meant = did_you_mean(wanted, names.iter().map(String::as_str).collect::<Vec<_>>());
                     bail!(
                         "the recording has no event `{wanted}`; it has {}{meant}",
                         perfx_pipeline::list(names.iter().cloned())
@@ -593,7 +593,7 @@ fn lacks(name: &str, event: usize, facts: &Facts, point: &TracePrinter<'_>) -> E
             "the samples of {event} have no call chains, so their callers are not known: perf record -g"
         ));
     }
-    let meant = did_you_mean(name, &[&own[..], &OF_SAMPLES].concat());
+    let meant = did_you_mean(name, [&own[..], &OF_SAMPLES].concat());
     Error::new(format!(
         "{event} has no field `{name}`; it has {}, and all samples have {}{meant}",
         own.join(", "),

@@ -430,8 +430,8 @@ fn parts(text: &str) -> Vec<&str> {
 /// Like [`parts`], but a comma does not separate if `is_inside`, given the part so far and the rest, is true.
 fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     let (mut parts, mut from) = (Vec::new(), 0);
-    for (at, char, in_brackets) in brackets(text, ["([{<", ")]}>"]) {
-        if char == ',' && !in_brackets && !is_inside(&text[from..at], &text[at..]) {
+    for (at, char, depth) in brackets(text, ["([{<", ")]}>"]) {
+        if char == ',' && depth == 0 && !is_inside(&text[from..at], &text[at..]) {
             parts.push(&text[from..at]);
             from = at + 1;
         }

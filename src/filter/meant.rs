@@ -139,27 +139,43 @@ pub(crate) fn whole(part: &str) -> Result<Regex> {
     })
 }
 
-/// The characters of a text, each with true inside brackets, and for the brackets themselves. After
-/// `operator` and `-`, `<` and `>` are not brackets.
+/// The characters of a text, each with the number of brackets around it, itself included. After `operator` and
+/// `-`, `<` and `>` are not brackets.
 pub(crate) fn brackets(
     text: &str,
     [opening, closing]: [&'static str; 2],
-) -> impl Iterator<Item = (usize, char, bool)> {
+) -> impl Iterator<Item = (usize, char, u32)> {
     let mut depth = 0_u32;
     text.char_indices().map(move |(at, char)| {
         let before = ["operator", "operator<", "operator>", "-"];
         let is_operator =
             matches!(char, '<' | '>') && before.iter().any(|before| text[..at].ends_with(before));
         depth += u32::from(opening.contains(char) && !is_operator);
-        let is_inside = depth > 0;
+        let inside = depth;
         depth = depth.saturating_sub(u32::from(closing.contains(char) && !is_operator));
-        (at, char, is_inside)
+        (at, char, inside)
     })
+}
+
+/// A name with `…` for its template arguments and parameters.
+pub fn shortened(name: &str) -> String {
+    let (mut short, mut inner) = (String::new(), String::new());
+    for (_, char, depth) in brackets(name, ["(<", ")>"]) {
+        let is_outer = depth <= 1 && matches!(char, '(' | '<' | ')' | '>');
+        if depth == 0 || is_outer {
+            short += if inner.is_empty() { "" } else { "…" };
+            inner.clear();
+            short.push(char);
+        } else {
+            inner.push(char);
+        }
+    }
+    short + &inner
 }
 
 /// A name without parameters, template arguments, type of the result, and `const`.
 fn without_arguments(name: &str) -> String {
-    let outside = brackets(name, ["(<", ")>"]).filter(|(_, _, is_inside)| !is_inside);
+    let outside = brackets(name, ["(<", ")>"]).filter(|(_, _, depth)| *depth == 0);
     let short: String = outside.map(|(_, char, _)| char).collect();
     let short = short.strip_suffix(" const").unwrap_or(&short);
     let start = if short.contains("operator") { 0 } else { short.rfind(' ').map_or(0, |at| at + 1) };
@@ -200,6 +216,20 @@ mod tests {
             ("addOne", vec![NAMES[7]]),
         ] {
             assert_eq!(found(wanted), Ok(expected), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn a_short_name_keeps_what_is_outside_of_brackets() {
+        for (name, short) in [
+            ("ns::Tab<int, 1u>::fast(long) const", "ns::Tab<…>::fast(…) const"),
+            ("void ns::sort<std::pair<int, int>*>(int*)", "void ns::sort<…>(…)"),
+            ("bool operator< <char, A>(A const&)", "bool operator< <…>(…)"),
+            ("operator->()", "operator->()"),
+            ("main", "main"),
+            ("f(a", "f(a"),
+        ] {
+            assert_eq!(shortened(name), short);
         }
     }
 

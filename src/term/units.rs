@@ -1,5 +1,6 @@
 //! Formats numbers and tables for people; the JSON output has the exact numbers.
 
+use perfx_filter::shortened;
 use rustix::termios::tcgetwinsize;
 
 use crate::io::streams::stdout;
@@ -100,6 +101,14 @@ pub(crate) fn without_middle(text: &str, width: usize) -> String {
     head.chain(['…']).chain(tail).collect()
 }
 
+/// A function's name of at most `width` characters: a longer one first loses template arguments and parameters.
+pub(crate) fn function_within(name: &str, width: usize) -> String {
+    match name.chars().count() > width {
+        true => without_middle(&shortened(name), width),
+        false => name.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +120,9 @@ mod tests {
         assert_eq!(table(&narrowed(&rows, usize::MAX)), table(&rows));
         assert_eq!(table(&narrowed(&rows, 30)), "/usr/lib/x8…u/libc.so.6  1,234\n\na\n");
         assert_eq!(narrowed(&rows, 3)[0][0].chars().count(), NAME);
+        let name = "ns::Table<int, std::allocator<int>>::find(int) const";
+        let within = [60, 30, 16].map(|width| function_within(name, width));
+        assert_eq!(within, [name, "ns::Table<…>::find(…) const", "ns::Tabl…) const"]);
     }
 
     #[test]

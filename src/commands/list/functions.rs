@@ -14,7 +14,7 @@ use crate::commands::export::input::{
     Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
 };
 use crate::io::source::InputsArgs;
-use crate::term::units::{NAME, columns, count, without_middle};
+use crate::term::units::{NAME, columns, count, function_within, without_middle};
 
 /// How functions and stacks are listed.
 #[derive(Args, Clone, Debug)]
@@ -44,6 +44,9 @@ pub(super) struct RankArgs {
     /// Count inlined calls as functions of their own, unlike the totals of perf report
     #[arg(long, conflicts_with = "itrace")]
     inline: bool,
+    /// Show long names whole, also on a terminal
+    #[arg(long)]
+    full_names: bool,
     /// List instructions instead of source lines
     #[arg(long)]
     pub(super) insn: bool,
@@ -95,12 +98,14 @@ impl RankArgs {
         }
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
         self.refuse(&[("--itrace", self.trace.itrace)], "functions and stacks")?;
+        self.refuse(&[("--full-names", self.full_names)], "functions and stacks")?;
         self.refuse_trees()
     }
 
     /// The number of calls to list; refuses other options of functions and stacks.
     pub(super) fn head_of_calls(&self) -> Result<Option<usize>> {
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
+        self.refuse(&[("--full-names", self.full_names)], "functions and stacks")?;
         self.refuse_trees()?;
         Ok(self.head)
     }
@@ -230,7 +235,8 @@ impl RankArgs {
             };
             report.say(Level::Warning, what);
         }
-        format.print(|| text(&ranked, columns()), || Output::new(ranked.clone()))?;
+        let columns = if self.full_names { usize::MAX } else { columns() };
+        format.print(|| text(&ranked, columns), || Output::new(ranked.clone()))?;
         Ok(options.verbosity.print(&report))
     }
 }
@@ -246,7 +252,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
             for row in rows {
                 let file = without_middle(&file(&row.dso), width);
                 let name =
-                    without_middle(&printable(&row.function), columns.saturating_sub(width + 33).max(NAME));
+                    function_within(&printable(&row.function), columns.saturating_sub(width + 33).max(NAME));
                 let (own, total, samples) = (row.self_percent, row.total_percent, count(row.samples));
                 text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
             }
@@ -272,7 +278,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
                     Some(file) => printable(&format!("{} ({file})", row.function)),
                     None => printable(&row.function),
                 };
-                let name = without_middle(&name, columns.saturating_sub(indent + 9).max(NAME));
+                let name = function_within(&name, columns.saturating_sub(indent + 9).max(NAME));
                 format!("{:6.2}%  {:indent$}{name}\n", row.percent, "")
             };
             rows.iter().map(line).collect()
@@ -314,7 +320,7 @@ fn traced(rows: &[TracedRow], columns: usize) -> String {
     let line = |(numbers, [file, name]): (&Vec<String>, [String; 2])| {
         let numbers: String =
             numbers.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}  ")).collect();
-        format!("{numbers}{:dso$}  {}\n", without_middle(&file, dso), without_middle(&name, rest))
+        format!("{numbers}{:dso$}  {}\n", without_middle(&file, dso), function_within(&name, rest))
     };
     if rows.is_empty() { String::new() } else { numbers.iter().zip(names).map(line).collect() }
 }

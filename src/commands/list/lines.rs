@@ -12,7 +12,7 @@ use perfx_resolve::kcore_of;
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{Collected, StackArgs, say_left_out, say_quality, say_read};
 use crate::io::source::InputsArgs;
-use crate::term::units::{NAME, columns, count, without_middle};
+use crate::term::units::{NAME, columns, count, function_within, without_middle};
 
 pub(crate) type Output = Document<1, HotLines>;
 
@@ -101,7 +101,7 @@ fn text(lines: &HotLines, by_instruction: bool, columns: usize) -> String {
     let rest = columns.saturating_sub(25 + left + place + function).max(NAME);
     let line = |(share, [at, line, name, text]): &(String, [String; 4])| {
         let at = if by_instruction { format!("  {at:>address$}") } else { String::new() };
-        let (name, text) = (without_middle(name, function), without_middle(text, rest));
+        let (name, text) = (function_within(name, function), without_middle(text, rest));
         format!("{share}{at}  {line:place$}  {name:function$}  {text}").trim_end().to_owned() + "\n"
     };
     if lines.rows.is_empty() { String::new() } else { all.iter().map(line).collect() }

@@ -52,6 +52,9 @@ pub struct LineRow {
     pub instruction: Option<String>,
 }
 
+/// The number of the function, the line, and the address in lists of instructions.
+type RowKey = (usize, Option<(String, u32)>, Option<u64>);
+
 /// Lists the lines or, with `by_instruction`, instructions of the functions that `wanted` means, or of the source
 /// file with this name. Also returns what was left out of the source. The error has similar names.
 ///
@@ -83,7 +86,7 @@ pub fn hot_lines(
         Err(similar) => return Ok(Err(similar)),
     };
     let (listed, annotated) = with_deep_stack(|| list(chosen, search, kcore))?;
-    let mut rows: IndexMap<(usize, Option<(String, u32)>, Option<u64>), LineRow> = IndexMap::new();
+    let mut rows: IndexMap<RowKey, LineRow> = IndexMap::new();
     for (function, Listed { code, hits, places }) in listed.iter().enumerate() {
         let texts: BTreeMap<Frame, usize> = hits.iter().map(|&(frame, at)| (frame, at as usize)).collect();
         for (frame, place) in places {
