@@ -9,7 +9,7 @@ pipe. The shim finds no other perf in PATH. A pair of a line and a recording cou
 
   bytes    the same standard output and exit code, or both fail (with the same code, if the shim leaves it)
   figures  the same numbers in the same order
-  rule     the same after a rule of docs/guide/look.md (RULES)
+  rule     the same after a rule of docs/guide/look.md or inject.md (RULES, FAILS)
   refused  the shim leaves it to another perf
   wrong    anything else
 
@@ -51,6 +51,7 @@ RULES = [
     ("functions of the vdso without its name", lambda text: re.sub(rb" __vdso_[^ \n]+", b" [unknown]", text)),
     ("instructions without a trace", lambda text: re.sub(rb"(?m)( ilen: \d+)?( insn:( [0-9a-f]{2})+)?$", b"", text)),
     ("kernel offsets", lambda text: re.sub(rb"(\[kernel[^ ]*\])\+0x[0-9a-f]+", rb"\1", text)),
+    ("PMUs of this machine", lambda text: re.sub(rb"(type(?::| =) \d+) \([a-z]\w*\)", rb"\1", text)),
     ("tips", lambda text: re.sub(rb"(?m)^# Tip: .*\n", b"", text)),
     ("folders of source files", lambda text: re.sub(rb"(?m)^  [^ ]*/([^/ ]+:\d+)$", rb"  \1", text)),
     ("user stacks without files", lambda text: re.sub(rb"(?m): $\n\t.*\n$", b": \n", text)),
