@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use build_id::Object;
-use symbols::Image;
+use symbols::{Image, ImageFile};
 
 use crate::dumps::PerfMaps;
 use crate::ids::recorded_on;
@@ -79,7 +79,8 @@ impl<'s> Explainer<'s> {
                     place.map_or_else(|| "the recording".to_owned(), |place| place.display().to_string());
                 Explanation::named(NamedBy::Symbols, place)
             }
-            Some(Image::File(_, symbols, dwarf, table)) => {
+            Some(Image::File(file)) => {
+                let ImageFile { symbols, dwarf, table, .. } = &*file;
                 let place = table.place.display().to_string();
                 let stripped = || stripped(&table.place, images, number);
                 match (symbols.is_empty(), table.is_full, dwarf) {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -336,8 +336,17 @@ pub fn dwarf_files() -> DwarfFiles {
 fn named(frames: Vec<Frame>, names: &Names<'_>, mut visit: impl FnMut(u32, Frame, FrameName<'_>)) -> Named {
     let mut sorted: Vec<(Frame, u32)> = frames.into_iter().zip(0..).collect();
     sorted.sort_unstable_by_key(|(frame, number)| (frame.dso, frame.process, frame.at, *number));
+    let mut places: Vec<&[(Frame, u32)]> =
+        sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)).collect();
+    // DSOs of one name come together, because they may be the same file.
+    let mut firsts = HashMap::new();
+    places.sort_by_cached_key(|frames| {
+        let (Frame { dso, .. }, _) = frames[0];
+        let name = dso.and_then(|dso| names.images.dso(dso)).map(dso_name);
+        *firsts.entry(name).or_insert(dso)
+    });
     let mut named = Named::default();
-    for frames in sorted.chunk_by(|(a, _), (b, _)| (a.dso, a.process) == (b.dso, b.process)) {
+    for frames in places {
         let (first, _) = frames[0];
         let files = dwarf_files();
         let place = names.place(first, &files);
@@ -472,9 +481,9 @@ impl NamedPlace<'_> {
 
     /// The virtual addresses of the symbol that covers an offset of a file, and the architecture.
     pub fn symbol(&self, at: u64) -> Option<(Range<u64>, Option<Arch>)> {
-        let Some(NameSource::Image(Image::File(elf, symbols, ..), _)) = &self.source else { return None };
-        let symbol = symbols.find(elf.address_of(at)?)?;
-        Some((symbol.start..symbol.end, elf.arch))
+        let Some(NameSource::Image(Image::File(file), _)) = &self.source else { return None };
+        let symbol = file.symbols.find(file.elf.address_of(at)?)?;
+        Some((symbol.start..symbol.end, file.elf.arch))
     }
 
     /// The range of the kernel's or module's symbol at a recorded address.

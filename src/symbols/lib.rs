@@ -40,7 +40,7 @@ pub use crate::plt::Stub;
 pub use crate::relocations::relocated_branches;
 pub use crate::shown::ShownNames;
 pub use crate::sources::{
-    Content, FileIdentity, Image, KernelFile, Reference, Sources, SymbolFile, SymbolTable,
+    Content, FileIdentity, Image, ImageFile, KernelFile, Reference, Sources, SymbolFile, SymbolTable,
 };
 pub use crate::unwind::{Arch, Section, SignalFrame, UnwindTables};
 

@@ -1,5 +1,6 @@
 //! Finds the symbols of a recorded object, in files that are the recorded ones as far as can be known.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,7 +8,7 @@ use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
 
@@ -45,6 +46,15 @@ pub struct Sources {
     debuginfod: Option<Debuginfod>,
     kernel: Option<KernelFile>,
     unverified: bool,
+    known: Mutex<KnownFiles>,
+}
+
+/// The files that are in memory, by identity and recorded path, and the last one: many objects can be the
+/// same file, such as those of containers.
+#[derive(Debug, Default)]
+struct KnownFiles {
+    files: HashMap<(FileIdentity, PathBuf), Weak<ImageFile>>,
+    last: Option<Arc<ImageFile>>,
 }
 
 /// A search of one place, so that a wrong build-id in one place does not hide the right file in the next.
@@ -155,8 +165,8 @@ impl Reference {
 /// The symbols of an object.
 #[derive(Clone, Debug)]
 pub enum Image {
-    /// The symbols of a file, looked up by file offset, the files with its DWARF, and the source of the symbols.
-    File(Box<ElfFile>, Symbols, Option<DwarfPlaces>, SymbolTable),
+    /// The symbols of a file, looked up by file offset, which several objects may share.
+    File(Arc<ImageFile>),
     /// Symbols of a kernel by address, or those of a recorded file by offset; `shift` is added first.
     Kernel {
         /// The table, which several objects may share.
@@ -166,6 +176,19 @@ pub enum Image {
         /// The file with the symbols; `None` if it is the recording.
         place: Option<PathBuf>,
     },
+}
+
+/// A file with its symbols.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// The file, without its symbols.
+    pub elf: ElfFile,
+    /// Its symbols, by address.
+    pub symbols: Symbols,
+    /// The files with its DWARF.
+    pub dwarf: Option<DwarfPlaces>,
+    /// The source of the symbols.
+    pub table: SymbolTable,
 }
 
 /// The source of a file's symbols.
@@ -201,7 +224,7 @@ impl Image {
     /// The symbol that covers an offset of a file or an address of a kernel.
     pub fn find(&self, at: u64) -> Option<&Symbol> {
         match self {
-            Image::File(elf, symbols, ..) => symbols.find(elf.address_of(at)?),
+            Image::File(file) => file.symbols.find(file.elf.address_of(at)?),
             Image::Kernel { symbols, shift, .. } => symbols.find(at.wrapping_add(*shift)),
         }
     }
@@ -210,7 +233,7 @@ impl Image {
     pub fn extent(&self, at: u64) -> Option<Range<u64>> {
         let address = self.address_of(at)?;
         let (symbols, piece) = match self {
-            Image::File(elf, symbols, ..) => (symbols, elf.piece_of(at)),
+            Image::File(file) => (&file.symbols, file.elf.piece_of(at)),
             Image::Kernel { symbols, .. } => (&**symbols, 0..u64::MAX),
         };
         let Range { start, end } = symbols.extent(address)?;
@@ -221,7 +244,7 @@ impl Image {
     /// The DWARF of a file, if found.
     pub fn inlined<'a>(&self, files: &'a DwarfFiles) -> Option<Inlined<'a>> {
         match self {
-            Image::File(_, _, dwarf, _) => Inlined::open(files, dwarf.as_ref()?),
+            Image::File(file) => Inlined::open(files, file.dwarf.as_ref()?),
             Image::Kernel { .. } => None,
         }
     }
@@ -229,7 +252,7 @@ impl Image {
     /// The virtual address for an offset of a file, or the table's address for one of a kernel.
     pub fn address_of(&self, at: u64) -> Option<u64> {
         match self {
-            Image::File(elf, ..) => elf.address_of(at),
+            Image::File(file) => file.elf.address_of(at),
             Image::Kernel { shift, .. } => Some(at.wrapping_add(*shift)),
         }
     }
@@ -266,6 +289,7 @@ impl Sources {
             debuginfod: None,
             kernel: None,
             unverified: false,
+            known: Mutex::default(),
         }
     }
 
@@ -315,7 +339,7 @@ impl Sources {
                     let mut elf = ElfFile::from_bytes(&self.running_vdso(object, id)?).ok()?;
                     let symbols = Symbols::new(std::mem::take(&mut elf.symbols));
                     let table = SymbolTable { place: PathBuf::from("[vdso]"), is_full: true };
-                    Some(Image::File(Box::new(elf), symbols, None, table))
+                    Some(Image::File(Arc::new(ImageFile { elf, symbols, dwarf: None, table })))
                 })
             }
             Object::Kernel => self.kernel(id, reference),
@@ -478,7 +502,24 @@ impl Sources {
     }
 
     fn file(&self, object: &Object, path: &Path, id: Option<BuildId>) -> Option<Image> {
-        let (place, mut elf) = self.recorded(object, id)?;
+        let file = self.places(object, id).find_map(|place| {
+            let (_, metadata) = build_id::open(&place).ok()?;
+            let key = ((metadata.dev(), metadata.ino()), path.to_owned());
+            let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let file = known().files.get(&key).and_then(Weak::upgrade);
+            if let Some(file) = file {
+                return fits(id, file.elf.build_id).then_some(file);
+            }
+            let elf = ElfFile::read(&place).ok().filter(|elf| fits(id, elf.build_id))?;
+            let file = Arc::new(self.image_file(elf, place, path));
+            known().files.insert(key, Arc::downgrade(&file));
+            Some(file)
+        })?;
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).last = Some(file.clone());
+        Some(Image::File(file))
+    }
+
+    fn image_file(&self, mut elf: ElfFile, place: PathBuf, path: &Path) -> ImageFile {
         let (debug, dwarf) = self.debug(&elf, &place, path);
         let mut symbols = std::mem::take(&mut elf.symbols);
         let mut table = SymbolTable { place, is_full: true };
@@ -492,7 +533,7 @@ impl Sources {
             }
         }
         let symbols = Symbols::new(symbols).with_stubs(std::mem::take(&mut elf.stubs));
-        Some(Image::File(Box::new(elf), symbols, dwarf, table))
+        ImageFile { elf, symbols, dwarf, table }
     }
 
     /// The running kernel, if it may name code: it has the build-id, or is provably the recorded one.
@@ -900,5 +941,27 @@ mod tests {
         let bytes = |section: Option<crate::Section<'_>>| section.map(|section| section.bytes.to_vec());
         assert_eq!(bytes(tables.eh_frame()), Some(vec![1; 8]));
         assert_eq!(bytes(tables.debug_frame()), Some(vec![2; 8]));
+    }
+
+    /// Regression: a hundred inodes of a path, such as those of containers, took 25 s.
+    #[test]
+    fn the_file_of_several_objects_is_read_once() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("prog");
+        std::fs::write(&path, elf(&[])).unwrap();
+        let sources = Sources::new(false, &[root.path().to_owned()], &[], &RecordedOn::default());
+        let read = |pid| {
+            let object = Object::File { path: "/prog".into(), inode: None, pid: Some(pid) };
+            match sources.image(&object, BuildId::new(&ID), None) {
+                Some(Image::File(file)) => file,
+                other => panic!("{other:?}"),
+            }
+        };
+        let files = [1, 2].map(read);
+        assert!(Arc::ptr_eq(&files[0], &files[1]));
+        // Another file at the path.
+        std::fs::write(root.path().join("new"), elf(&[(".text", vec![0; 8])])).unwrap();
+        std::fs::rename(root.path().join("new"), &path).unwrap();
+        assert!(!Arc::ptr_eq(&files[0], &read(3)));
     }
 }
