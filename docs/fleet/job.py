@@ -105,7 +105,8 @@ if __name__ == "__main__":
     rows = spark.sparkContext.parallelize(paths, max(1, len(paths))).map(lambda path: export(perfx, path, out))
     schema = "path string, bytes long, modified_ns long, inject int, export int, sha256 string, said string"
     manifest = spark.createDataFrame(rows.map(lambda row: tuple(row.values())), schema)
-    manifest = manifest.coalesce(1).write.mode("overwrite").option("compression", "gzip")
+    # Not coalesce: it would make one task of all.
+    manifest = manifest.repartition(1).write.mode("overwrite").option("compression", "gzip")
     manifest.parquet(os.path.join(out, "manifest"))
     failed = spark.read.parquet(os.path.join(out, "manifest")).where("sha256 IS NULL").orderBy("path").collect()
     spark.stop()
