@@ -597,11 +597,11 @@ impl Sources {
             Reason::Replaced { place, .. } => Some(format!("{} was replaced", place.display())),
             _ => None,
         });
-        match id {
-            _ if let Some(other) = other => other,
-            Some(id) => format!("no file with build-id {id} was found"),
-            None if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
-            None => "the recording has no build-id for it".to_owned(),
+        match (other, id) {
+            (Some(other), _) => other,
+            (None, Some(id)) => format!("no file with build-id {id} was found"),
+            (None, None) if self.running.is_some() && !self.is_of_here => NOT_OF_HERE.to_owned(),
+            (None, None) => "the recording has no build-id for it".to_owned(),
         }
     }
 

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{FlockOperation, flock};
+
 use crate::args;
 use crate::cli::everything;
 use crate::parse::{Contents, Order};
@@ -286,11 +288,11 @@ fn a_change_in_place_reports_that_it_waits_for_another_program() {
     let path = folder.path().join("there.data");
     fs::write(&path, interrupted("recorded/plain.p61.data")).unwrap();
     let locked = fs::File::open(&path).unwrap();
-    locked.lock().unwrap();
+    flock(&locked, FlockOperation::LockExclusive).unwrap();
     let ran = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(300));
-            locked.unlock().unwrap();
+            flock(&locked, FlockOperation::Unlock).unwrap();
         });
         let ran = perfx(args!["reindex", "--in-place", path]);
         other.join().unwrap();
