@@ -111,7 +111,7 @@ fn put_line(packet: &ListedPacket<'_>, line: &mut Vec<u8>) {
     let digits = (offset.checked_ilog2().unwrap_or(0) / 4 + 1).max(8);
     line.extend((0..digits).rev().map(|digit| hex(offset >> (4 * digit))));
     line.extend_from_slice(b": ");
-    for byte in bytes.into_iter().flat_map(|bytes| bytes.iter()).chain(id) {
+    for byte in bytes.iter().flat_map(|bytes| bytes.iter()).chain(id) {
         line.extend([b' ', hex(u64::from(*byte) >> 4), hex(u64::from(*byte))]);
     }
     if let Some(bytes) = bytes {
