@@ -10,13 +10,13 @@ use perfx_format::read::Recording;
 use perfx_format::{Attr, Event, Feature, RecordType as T, sample_type as st};
 use tempfile::TempDir;
 
-use crate::args;
 use crate::maker::{LE, Maker, PLAIN, USER};
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, clean, named, perfs, perfx, root, run, same_bytes, same_lines, skipped, temp,
+    Fixture, Ran, Stdin, Tier, clean, named, perfs, perfx, root, run, same_bytes, same_lines, skipped, temp,
     workloads,
 };
+use crate::{args, tiers};
 
 /// A folder with programs whose frames need DWARF, in which perf records them.
 struct Workshop(TempDir);
@@ -95,10 +95,10 @@ fn chains(recording: &Path) -> Vec<String> {
     chains
 }
 
+tiers!(the_call_chains_are_those_of_perf);
 /// With perf 7, which unwinds with libdw, the chains are the same: below signal handlers, through libraries,
 /// on every thread, in every form.
-#[test]
-fn the_call_chains_are_those_of_perf() {
+fn the_call_chains_are_those_of_perf(tier: Tier) {
     let Some(shop) = Workshop::new() else { return };
     let usual = "-q -e task-clock:u -F 999 --call-graph dwarf,4096";
     for recorder in perfs(&["perf", "perf-new"]) {
@@ -107,16 +107,17 @@ fn the_call_chains_are_those_of_perf() {
             skipped(&format!("fresh stacks, because {recorder} record does not work here"));
             continue;
         }
-        for line in [
+        let lines = [
             format!("{recorder} record {usual} -o in.data ./stacks 60"),
             format!("{recorder} record -z {usual} -o in.data ./stacks 40"),
             format!("{recorder} record {usual} -o - ./stacks 40 > in.data"),
             format!("{recorder} record --threads {usual} -o in.data ./stacks 40"),
             format!("test ! -e static || {recorder} record {usual} -o in.data ./static 40"),
             format!("{recorder} record {usual},512 -o in.data ./stacks 40 || true"),
-        ] {
+        ];
+        for line in tier.first(2, &lines) {
             shop.run("rm -rf in.data in.data.old out.data").done().unwrap();
-            shop.run(&line).done().unwrap();
+            shop.run(line).done().unwrap();
             if !shop.path("in.data").exists() {
                 continue;
             }
@@ -124,7 +125,7 @@ fn the_call_chains_are_those_of_perf() {
             for reader in perfs(&["perf-sid", "perf-new"]) {
                 let wanted = shop.shown(reader.program(), "in.data");
                 assert!(wanted.iter().any(|line| line.contains(" main+")), "{line}: {wanted:?}");
-                begin_alike(&line, &wanted, &shop.shown(reader.program(), "out.data"));
+                begin_alike(line, &wanted, &shop.shown(reader.program(), "out.data"));
             }
         }
     }

@@ -193,20 +193,18 @@ fn a_file_that_another_program_replaced_meanwhile_is_not_changed_in_place() {
 
 #[test]
 fn a_file_that_another_program_changed_meanwhile_is_not_changed_in_place() {
-    for way in [&["--in-place"][..], &["--in-place", "--backup"]] {
-        for at_end in [true, false] {
-            let (folder, ran) = merge_meanwhile(way, |host| {
-                let file = fs::OpenOptions::new().write(true).open(host).unwrap();
-                let len = file.metadata().unwrap().len();
-                file.write_at(b"more", if at_end { len } else { len - 4 }).unwrap();
-            });
-            assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-            assert!(ran.stderr.contains("host.data: another program has changed"), "{}", ran.stderr);
-            assert!(fs::read(folder.path().join("host.data")).unwrap().ends_with(b"more"));
-            let mut left: Vec<_> = everything(folder.path()).into_keys().collect();
-            left.retain(|name| name != "guest.fifo");
-            assert_eq!(left, ["host.data"], "{way:?}");
-        }
+    for (way, at_end) in [(&["--in-place"][..], true), (&["--in-place", "--backup"], false)] {
+        let (folder, ran) = merge_meanwhile(way, |host| {
+            let file = fs::OpenOptions::new().write(true).open(host).unwrap();
+            let len = file.metadata().unwrap().len();
+            file.write_at(b"more", if at_end { len } else { len - 4 }).unwrap();
+        });
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains("host.data: another program has changed"), "{}", ran.stderr);
+        assert!(fs::read(folder.path().join("host.data")).unwrap().ends_with(b"more"));
+        let mut left: Vec<_> = everything(folder.path()).into_keys().collect();
+        left.retain(|name| name != "guest.fifo");
+        assert_eq!(left, ["host.data"], "{way:?}");
     }
 }
 

@@ -150,7 +150,7 @@ fn parts_of_several_batches_are_the_same_with_an_index(tier: Tier) {
     several_batches(&recording);
     let ran = perfx(args!["index", recording]);
     assert!(ran.stderr.contains("in.data.pfi: 3 batches, 300,000 samples"), "{}", ran.stderr);
-    for command in tier.first(5, &COMMANDS) {
+    for command in tier.first(3, &COMMANDS) {
         is_same(&recording, command).unwrap();
     }
     // The batches outside of the window are not even read.

@@ -6,8 +6,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::args;
-use crate::support::{Fixture, Ran, Stdin, clean, perfs, perfx, root, run, same_bytes, temp, workloads};
+use crate::support::{
+    Fixture, Ran, Stdin, Tier, clean, perfs, perfx, root, run, same_bytes, temp, workloads,
+};
+use crate::{args, tiers};
 
 /// Short and long options of a perf, from its help.
 fn options_of(help: &str) -> BTreeSet<String> {
@@ -185,9 +187,9 @@ fn the_link_accepts_and_refuses_the_same_abbreviations_as_perf() {
     }
 }
 
+tiers!(scripts_that_call_perf_inject_work_through_the_link);
 /// As perf's own shell tests and others' scripts call it.
-#[test]
-fn scripts_that_call_perf_inject_work_through_the_link() {
+fn scripts_that_call_perf_inject_work_through_the_link(tier: Tier) {
     let Some(work) = workloads() else { return };
     let program = work.join("tmp/perfx-data/work/burn");
     for perf in perfs(&["perf", "perf-new"]) {
@@ -195,17 +197,18 @@ fn scripts_that_call_perf_inject_work_through_the_link() {
         if shim.run(&program, "perf record -q -e task-clock:u -o /dev/null $prog 1").code != Some(0) {
             continue;
         }
-        for line in [
-            "perf record -q -e task-clock:u -o - $prog 50 | perf report -i - --stdio | grep leaf_",
+        let lines = [
             "perf record -q -e task-clock:u -o - $prog 50 | perf inject -b | perf report -i - --stdio | grep leaf_",
+            "perf record -q -e task-clock:u -o a $prog 50; perf inject -b -i a | perf report -i - --stdio | grep leaf_",
+            "perf record -q -e task-clock:u -o - $prog 50 | perf report -i - --stdio | grep leaf_",
             "perf record -q -g -e task-clock:u -o - $prog 50 | perf inject --mmap2-buildid-all | perf report -i - | grep leaf_",
             "perf record -q -e task-clock:u -o a $prog 50; perf inject -B -i a -o b; perf report -i b --stdio | grep leaf_",
-            "perf record -q -e task-clock:u -o a $prog 50; perf inject -b -i a | perf report -i - --stdio | grep leaf_",
             "perf record -q -z -F 5000 -e task-clock:u -o a $prog 50; perf inject -i a -o b; perf inject -i a -o b
              perf report -i b --stdio | grep leaf_; test -e b.old",
             "perf record -q -e task-clock:u -o a $prog 50; perf inject --build-ids --input a --output b --force -vv
              perf buildid-list -i b | grep burn",
-        ] {
+        ];
+        for line in tier.first(2, &lines) {
             let ran = shim.run(&program, line);
             assert_eq!(ran.code, Some(0), "{}: {line}\n{}{}", perf.name, ran.text(), ran.stderr);
         }

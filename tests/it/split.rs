@@ -36,7 +36,7 @@ fn a_part_needs_none_of_its_skipped_batches(tier: Tier) {
         SplitBy::Property(Property::Comm),
         SplitBy::Size(2_000_000),
     ];
-    for &by in tier.first(2, &ways) {
+    for &by in tier.first(1, &ways) {
         split_by(&bytes, by);
     }
     for name in tier.first(0, &["forks.p61", "fp-defer.p73", "cgroups.p73"]) {

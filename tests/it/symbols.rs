@@ -202,14 +202,12 @@ fn gnu_debugdata_names_what_the_dynamic_symbols_do_not() {
     assert_eq!(name_at(&found, shop.inside("exported")).unwrap(), "exported");
     // Damaged data names nothing, or something, and stops nothing.
     let whole = fs::read(shop.path("mini.xz")).unwrap();
-    for at in 0..whole.len() {
+    for at in (0..whole.len()).step_by(200) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x55;
         fs::write(shop.path("mini.xz"), damaged).unwrap();
-        if at % 40 == 0 {
-            shop.tool("objcopy", &args!["--add-section=.gnu_debugdata=mini.xz", "stripped", "with-mini"]);
-            name_at(&image(&with_mini), hidden);
-        }
+        shop.tool("objcopy", &args!["--add-section=.gnu_debugdata=mini.xz", "stripped", "with-mini"]);
+        name_at(&image(&with_mini), hidden);
     }
 }
 
