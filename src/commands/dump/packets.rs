@@ -15,17 +15,17 @@ use crate::args::Format;
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(crate) struct PacketEntry<'r> {
-    /// Its offset in the data of the record
+    /// The offset of the packet in the data of the record
     offset: Hex,
-    /// Its bytes, and of Intel PT PAD packets after it up to 8 bytes; not of CoreSight
+    /// The bytes of the packet; for Intel PT with following PAD packets, up to 8 bytes; absent for CoreSight
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "HexDigits<'r>")]
     raw: Option<HexDigits<'r>>,
-    /// The id of the trace unit; only of CoreSight
+    /// The id of the trace unit; only for CoreSight
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u8")]
     trace_id: Option<u8>,
-    /// In the words of perf (Intel PT, Arm SPE) or OpenCSD (CoreSight)
+    /// The packet, in the words of perf (Intel PT, Arm SPE) or OpenCSD (CoreSight)
     packet: String,
 }
 

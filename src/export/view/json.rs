@@ -32,10 +32,10 @@ pub enum Body<'s> {
 #[derive(Default, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SampleLine<'s> {
-    /// Of a guest: the process of the host that runs it
+    /// The host's process that runs the guest; only in samples of guests
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) machine_pid: Option<u32>,
-    /// Of a guest: its CPU
+    /// The CPU of the guest; only in samples of guests
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) vcpu: Option<u32>,
     /// The name of the thread at that time
@@ -73,7 +73,7 @@ pub struct SampleLine<'s> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<BTreeMap<String, String>>")]
     fields: Option<OwnFields<'s>>,
-    /// Of a decoded trace: the kind of branch, and whether tracing begins or ends
+    /// The kind of a decoded branch, and marks of where tracing begins or ends
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) flags: Option<String>,
     /// Calls that have not returned, at a decoded branch; for a return, with the one that it ends
@@ -85,7 +85,7 @@ pub struct SampleLine<'s> {
     /// The bytes of the instruction, hexadecimal
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) insn: Option<String>,
-    /// Their number
+    /// The number of these bytes
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) insnlen: Option<usize>,
     /// Data of an event that perf synthesizes when it decodes a trace
@@ -118,7 +118,7 @@ pub struct SampleLine<'s> {
     /// The registers at the interrupt
     #[serde(skip_serializing_if = "Option::is_none")]
     iregs: Option<Registers<'s>>,
-    /// Those of user code
+    /// The registers of user code
     #[serde(skip_serializing_if = "Option::is_none")]
     uregs: Option<Registers<'s>>,
     /// Branches, the newest first
@@ -133,7 +133,7 @@ pub struct SampleLine<'s> {
     /// The size of the page with the code, bytes; 0 if it is not known
     #[serde(skip_serializing_if = "Option::is_none")]
     code_page_size: Option<u64>,
-    /// Of a decoded trace: instructions and core cycles since the sample before, if they are known
+    /// Instructions and core cycles since the previous sample of a decoded trace, if they are known
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ipc: Option<Counted>,
     /// The call chain, innermost first; without one, the place of `ip`
@@ -143,13 +143,13 @@ pub struct SampleLine<'s> {
     frames: Option<[FrameObject<'s>; 0]>,
 }
 
-/// The counted events and their unit.
+/// Counts of instructions and cycles.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct Counted {
-    /// The instructions
+    /// Instructions
     pub(super) instructions: Decimal<u64>,
-    /// The core cycles
+    /// Core cycles
     pub(super) cycles: Decimal<u64>,
 }
 
@@ -168,7 +168,7 @@ pub(super) struct FrameObject<'s> {
     /// The file, or a name such as `[kernel.kallsyms]`; null if nothing was mapped there
     #[serde(skip_serializing_if = "Option::is_none")]
     dso: Option<Option<Text<&'s [u8]>>>,
-    /// Where that is in the file, bytes; not in a kernel
+    /// The offset of the address in the file, bytes; absent for kernels
     #[serde(skip_serializing_if = "Option::is_none")]
     dsoff: Option<Hex>,
     /// FILE:LINE, or without a line the name of the DSO and the address in it, as perf shows them
