@@ -1,4 +1,4 @@
-"""Runs a WASI program: `python run-wasi.py PROGRAM ARGUMENTS`, which sees the files of this repository. Needs wasmtime."""
+"""Runs a WASI program: `python run-wasi.py PROGRAM ARGUMENTS`. It can read this repository. Needs wasmtime."""
 
 import sys
 from pathlib import Path

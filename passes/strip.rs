@@ -211,7 +211,7 @@ impl Found {
                 *count = 0;
             }
         }
-        // Other events without samples in the input stay, too; and all if there would be no event.
+        // Other events without samples in the input also stay. All events stay if none would be left.
         let is_last = !must_find && chosen.len() == events.len();
         let stays = |event: &usize| is_last || !chosen.contains(event) && !self.traced.contains(event);
         let others = (0..events.len()).filter(stays);

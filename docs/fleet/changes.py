@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Asks what changed in a fleet: chooses recordings by their tables, and lets perfx compare them.
+"""Reports what changed in a fleet: chooses recordings by their tables, and compares them with perfx.
 
 usage: changes.py [--perfx PERFX] [--option OPTION]... OUT grown FROM-TO FROM-TO
        changes.py [--perfx PERFX] [--option OPTION]... OUT builds PROGRAM
 
 OUT is the folder of job.py, or one whose folder `tables` was written by perfx export parquet with --partition-by
-host,date. Needs duckdb, and the recordings where they were then.
+host,date. Needs duckdb, and the recordings at the paths that they had then.
 
 grown    the functions whose share grew from the first week to the second: 2026-11-16..2026-11-22 2026-11-23..2026-11-29
 builds   the builds of a program (by build-id, in the order in which they appeared) that have functions with larger
@@ -19,7 +19,7 @@ import argparse, glob, json, os, subprocess, sys, tempfile
 
 
 def recordings(out, query):
-    """The paths of the recordings with tables, by their ids. Those that job.py read from a pipe are in its notes."""
+    """The paths of the recordings with tables, by their ids. job.py uses pipes; its notes have the paths."""
     paths = dict(query("SELECT recording, path FROM recordings WHERE path <> '<stdin>'"))
     for note in glob.glob(os.path.join(out, "done", "*.json")):
         with open(note) as file:
@@ -79,7 +79,7 @@ def by_build(args, query, paths):
         sys.exit(f"{program}: {len(builds)} builds; two are needed")
     everything = lambda hosts: sorted(path for some in hosts.values() for path in some)
     pairs = list(zip(builds, list(builds)[1:]))
-    # A change on one host only is noise between runs for all hosts together, so each host is tested, too.
+    # A change on one host only may look like noise between runs of all hosts, so each host is also tested alone.
     sides = []
     for old, new in pairs:
         sides.append((old, new, "all hosts", everything(builds[old]), everything(builds[new])))

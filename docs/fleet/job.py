@@ -3,8 +3,8 @@
 
 usage: job.py [--master MASTER] [--perfx PERFX] RECORDINGS OUT
 
-RECORDINGS has recordings of any machines, or a folder of them for each date: 2026-11-23/web1.data. Without such a folder,
-the date is that of the first sample, if a recording knows it. Both folders are on a file system that all workers see.
+RECORDINGS contains recordings of any machines, or a folder of them for each date: 2026-11-23/web1.data. Without such a
+folder, the date is that of the first sample, if the recording contains it. All workers must share both folders.
 OUT/tables has the tables, in folders by host and date. OUT/manifest has a row for each recording: its path, bytes and
 modification time, the exit codes of inject and export, the SHA-256 of the recording with build-ids, whose beginning is
 the `recording` in the tables, and the last message. perfx exits with 0 or 3 if the tables are there.
@@ -24,7 +24,7 @@ def export(perfx, path, out):
         known = [os.stat(file) for file in files]
         row |= {"bytes": sum(one.st_size for one in known), "modified_ns": max(one.st_mtime_ns for one in known)}
     except (OSError, ValueError):
-        pass  # perfx says what is wrong.
+        pass  # perfx reports the error.
     note = os.path.join(out, "done", hashlib.sha256(path.encode()).hexdigest()[:16] + ".json")
     if os.path.exists(note):
         with open(note) as file:
@@ -47,11 +47,11 @@ def export(perfx, path, out):
                 second.stdin.write(chunk)
             second.stdin.flush()
         except BrokenPipeError:
-            is_read = False  # export has failed, and inject fails for it.
+            is_read = False  # export has failed, and so inject fails, too.
         first.stdout.close()
         row["inject"] = first.wait()
         if is_read and row["inject"] not in (0, 3):
-            # Until the end of its input it writes no table, so that must not come.
+            # export writes the tables at the end of its input, so it must be stopped before that.
             second.terminate()
             second.wait()
         try:
@@ -60,7 +60,7 @@ def export(perfx, path, out):
             pass
         row["export"] = second.wait()
         said = [last_line(file) for file in (exported, injected)]
-        # Of two losses, the first one.
+        # If both report a loss, that of inject.
         row["said"] = said[1] if is_read and row["inject"] != 0 else said[0] or said[1]
     if row["inject"] in (0, 3) and row["export"] in (0, 3):
         row["sha256"] = hash.hexdigest()

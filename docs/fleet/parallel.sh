@@ -1,6 +1,6 @@
 #!/bin/bash
 # Writes the tables of all recordings below a folder: parallel.sh recordings tables
-# tables/jobs.log has a line for each; run again, it does what is new, and again what failed.
+# tables/jobs.log has a line for each recording; a second run reads only new ones and those that failed.
 mkdir -p "$2"
 # Exit code 3 is success: done, but the recording has lost something.
 find "$1" -name '*.data' | sort |

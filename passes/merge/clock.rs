@@ -65,7 +65,7 @@ impl Scale {
     }
 
     /// Divides `units` by the scale. Below 2^53 a double holds every integer, and the result equals perf's
-    /// division of doubles to the bit. Above, doubles lose units and integers do not.
+    /// division of doubles to the bit. Above that, doubles are inexact, and integers are exact.
     fn divide(self, units: u64) -> u64 {
         if units < 1 << 53 {
             return (units as f64 / self.0) as u64;

@@ -281,7 +281,7 @@ mod tests {
         let called = [(100, 5), (110, 103), (110, 115), (120, 116), (130, 125)];
         let called = called.map(|(to, next)| (to, Change::Call(next)));
         assert_eq!(calls(&called), [125, 116, 115, 103, 5]);
-        // The newest call of the functions at 110, whose handler is at 190, and then the next.
+        // The handler of the function at 110 is at 190: the newest call handles it, and then the next.
         let thrown = [&called[..], &[(195, Change::Return(139))]].concat();
         assert_eq!(calls(&thrown), [115, 103, 5]);
         let resumed = [(130, Change::Call(199)), (195, Change::Return(139))];

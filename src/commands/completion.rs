@@ -1,4 +1,4 @@
-//! `perfx completion` prints the shell's completion script, and for that the values that may follow on a line.
+//! `perfx completion` prints a completion script for a shell, and the values that this script offers.
 
 mod values;
 
@@ -14,8 +14,8 @@ use crate::io::output::stdout;
 
 /// Print a completion script for a shell
 ///
-/// In bash, zsh and fish, it completes also events, functions, DSOs and threads of the recording on the
-/// line, recordings, and passes with their options.
+/// In bash, zsh and fish, it also completes events, functions, DSOs, threads and cgroups of the recording on
+/// the line, recordings, and passes with their options.
 ///
 /// Examples:
 ///   perfx completion bash > ~/.local/share/bash-completion/completions/perfx
@@ -27,12 +27,12 @@ pub(crate) struct Completion {
     /// Shell to print the script for
     #[arg(value_name = "SHELL")]
     shell: Shell,
-    /// Print the values that the last of these words may become, one per line; the scripts call it
+    /// Print the values that the last of these words may become, one per line, for the scripts
     #[arg(long, hide = true, value_name = "WORD", num_args = 1.., allow_hyphen_values = true)]
     values: Vec<OsString>,
 }
 
-/// Asks `perfx` first; if it has no values, the script of clap completes commands, options and files.
+/// Runs `perfx` first; if it prints no values, the script of clap completes commands, options and files.
 const BASH: &str = r#"
 _perfx_or_values() {
     local line=${COMP_LINE:0:COMP_POINT} words value values

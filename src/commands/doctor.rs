@@ -321,7 +321,7 @@ struct Data {
 const CHAINS_MAX: u64 = 8 << 20;
 
 impl Data {
-    /// What cannot be examined is reported, and does not fail the diagnosis.
+    /// Errors of an examination are reported, but do not fail the diagnosis.
     fn of(source: &Source, diagnosis: &Diagnosis, ids: &IdOptions, threads: usize) -> Result<Data> {
         let mut data = Data::default();
         if diagnosis.has_traces {
@@ -346,7 +346,7 @@ fn chains(source: &Source, threads: usize) -> Result<Option<ChainQuality>> {
     Ok(Some(ChainQuality::of(&mut recording, CHAINS_MAX, threads)?))
 }
 
-/// The result, or nothing after a message that begins with `what`.
+/// The result; after an error a default, and a message that begins with `what`.
 fn reported<T: Default>(source: &Source, result: Result<T>, what: &str) -> Result<T> {
     result.or_else(|error| {
         let what = format!("{source}: {what}: {}", message(&error));

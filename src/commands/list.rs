@@ -38,14 +38,14 @@ use crate::term::units::{count, fitted};
 ///
 /// With --itrace, functions are listed with all their calls in a hardware trace, and how long these took (ns).
 /// The calls of one function, or with --between the spans from one function to another, are listed by their
-/// durations. The time at which a thread did not run (SWITCH records) is apart (off CPU).
+/// durations. The time for which a thread did not run (SWITCH records) is a separate column (off CPU).
 ///
 /// Lists of tracepoints (fields, syscalls, locks, sched, irqs, io, kmem) have the number of samples or pairs,
 /// the sum, mean, 99th percentile (at most 1 % too high) and maximum of a field or of the time between two
-/// tracepoints. Without samples of the tracepoints that are necessary, the error says how to record them.
+/// tracepoints. If samples of these tracepoints are missing, the error has the options that record them.
 ///
-/// Several recordings add up, except for lines, processes, threads, namespaces, mappings and calls, which are
-/// listed for one.
+/// Several recordings are added up, except for lines, processes, threads, namespaces, mappings and calls,
+/// which are listed for one recording.
 ///
 /// Examples:
 ///   perfx list functions perf.data --head 10
@@ -111,7 +111,7 @@ enum What {
     Syscalls,
     /// Waits for the kernel's locks, by caller and by lock
     Locks,
-    /// Threads: how long they waited for a CPU and ran, and the threads that woke them up
+    /// Threads: the times for which they waited for a CPU and ran, and the threads that woke them up
     Sched,
     /// Interrupts and deferred work of the kernel
     Irqs,

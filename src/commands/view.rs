@@ -23,7 +23,7 @@ use crate::io::source::{InputArgs, Source};
 /// Samples come in the order of their times, those of a trace as they are decoded: a line with the fields,
 /// then a line for each frame of a call chain. The lines are those of perf script 7.3 with the same -F. The
 /// own fields of tracepoints (trace) are shown as their kernel prints them, or field by field if the format
-/// needs more than the recording.
+/// needs more than is recorded.
 ///
 /// --itrace decodes a hardware trace, as perfx inject --itrace does, and shows samples while it decodes; they
 /// are kept in a temporary file only to select functions. For Intel PT, -F +flags distinguishes calls,

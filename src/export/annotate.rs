@@ -159,7 +159,7 @@ enum Chosen<'c> {
 }
 
 /// The functions with the largest weight, with their frames; then the kernel, if its functions have no names.
-/// The error has the names that are similar to the one that is chosen.
+/// The error contains names that are similar to the chosen one.
 fn heaviest(
     sums: &BTreeMap<u32, BTreeMap<Frame, u64>>,
     chosen: Chosen<'_>,

@@ -26,7 +26,7 @@ pub(crate) struct Calls {
     /// Their durations, ns.
     sum: u64,
     longest: u64,
-    /// The time in them at which their threads did not run, ns.
+    /// The time in them for which their threads did not run, ns.
     off_cpu: u64,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Calls {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct DurationSummary {
-    /// The calls that began and ended in the trace, whose durations these are; times at which their threads did
-    /// not run (SWITCH records) are left out
+    /// The number of calls that began and ended in the trace; their durations leave out the time for which
+    /// their threads did not run (SWITCH records)
     pub calls: u64,
     /// Their average duration, ns
     pub mean_ns: Decimal<u64>,
@@ -45,7 +45,7 @@ pub struct DurationSummary {
     pub p99_ns: Decimal<u64>,
     /// The longest, ns
     pub max_ns: Decimal<u64>,
-    /// The time in these calls at which their threads did not run, ns
+    /// The time in these calls for which their threads did not run, ns
     pub off_cpu_ns: Decimal<u64>,
 }
 
@@ -55,7 +55,7 @@ pub struct DurationSummary {
 pub struct HistogramRow {
     /// The shortest duration in the range, ns
     pub from_ns: Decimal<u64>,
-    /// The longest one, ns
+    /// The longest duration in the range, ns
     pub to_ns: Decimal<u64>,
     /// The number of calls
     pub calls: u64,
@@ -78,7 +78,7 @@ impl Bucket {
 }
 
 impl Calls {
-    /// A call of this duration, with the time at which its thread did not run, ns.
+    /// A call of this duration, with the time for which its thread did not run, ns.
     pub(crate) fn one(ns: u64, off_cpu: u64) -> Calls {
         Calls { count: 1, sum: ns, longest: ns, off_cpu }
     }
@@ -162,7 +162,7 @@ mod tests {
         for (found, exact) in [(summary.median_ns, 50_000_u64), (summary.p99_ns, 99_000)] {
             assert!(found.0.abs_diff(exact) * 100 < exact, "{found:?}");
         }
-        // Short durations, and those that are all equal, have exact ones.
+        // The quantiles of short durations, and of equal ones, are exact.
         let summary = durations((0..100).chain([1_000_003; 300])).summary().unwrap();
         assert_eq!((summary.median_ns.0, summary.p99_ns.0), (1_000_003, 1_000_003));
         assert_eq!(durations(0..100).summary().unwrap().p99_ns.0, 98);

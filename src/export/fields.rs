@@ -1,8 +1,8 @@
 //! Counts and adds up tracepoints by their own fields, and the times between two of them: one engine for
 //! `perfx list fields` and for the lists with names, such as `perfx list syscalls`.
 //!
-//! The samples are read in the order of their times, because the two of a pair may be in the buffers of
-//! different CPUs. Memory depends on the number of rows and open pairs, not on that of samples.
+//! The samples are read in the order of their times, because the two samples of a pair may be in the buffers
+//! of different CPUs. Memory depends on the number of rows and open pairs, not on the number of samples.
 
 mod ready;
 mod source;
@@ -34,14 +34,14 @@ pub use ready::{READY, Ready};
 use source::{Cell, Chains, OF_SAMPLES, Source, is_lock, owned};
 use sum::Sum;
 
-/// What is counted or timed.
+/// A quantity that is counted or timed.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'m> {
     /// The title of its rows.
     pub title: &'m str,
-    /// The samples that are counted, or where time begins: the first role is necessary, others are optional.
+    /// The samples that are counted, or at which time begins. The first role is necessary, others optional.
     pub begin: &'m [Role<'m>],
-    /// The samples where time ends; empty to count samples.
+    /// The samples at which time ends; empty to count samples.
     pub end: &'m [Role<'m>],
     /// Samples after which an earlier beginning does not count.
     pub reset: &'m [Role<'m>],
@@ -51,14 +51,14 @@ pub struct Measure<'m> {
     pub value: Option<&'m str>,
     /// True if time begins at the first of several samples before an end, not at the last.
     pub keeps_first: bool,
-    /// True to leave out the thread 0, which stands for an idle CPU.
+    /// True to leave out thread 0, which stands for an idle CPU.
     pub skips_idle: bool,
 }
 
-/// Samples with a part in a measure.
+/// Samples that take part in a measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Role<'m> {
-    /// The name of their event; with `*` at the end, a beginning of names.
+    /// The name of their event, or with `*` at the end the beginning of several names.
     pub events: &'m str,
     /// The fields that a beginning and its end have in common.
     pub key: &'m [&'m str],
@@ -69,14 +69,14 @@ pub struct Role<'m> {
 /// A column that distinguishes rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'m> {
-    /// A field, or a value of all samples. `end.` before it takes that of the end; otherwise the end is only
-    /// used for fields that no beginning has.
+    /// A field, or a value of all samples. The prefix `end.` takes it from the end of a pair; without the
+    /// prefix, the end is only used for fields that no beginning has.
     pub from: &'m str,
     /// Its title.
     pub title: &'m str,
 }
 
-/// Tables of what tracepoints have in their fields, or of the times between them.
+/// Tables of the fields of tracepoints, or of the times between them.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct FieldTables {
@@ -88,7 +88,7 @@ pub struct FieldTables {
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct FieldTable {
-    /// What is counted or timed
+    /// The title of the measure: the things that are counted or timed
     pub title: String,
     /// The titles of the keys
     pub by: Vec<String>,
@@ -100,9 +100,9 @@ pub struct FieldTable {
     pub without_end: u64,
     /// The number of ends without a beginning, which are not counted
     pub without_beginning: u64,
-    /// The number of rows, also of those that are not listed
+    /// The number of rows, including those that are not listed
     pub all_rows: u64,
-    /// The highest sums first, or counts
+    /// The rows, with the highest sums first, or counts if there are no sums
     pub rows: Vec<FieldRow>,
 }
 
@@ -120,7 +120,7 @@ pub struct FieldRow {
     pub sum: Option<Integer<i128>>,
     /// Their arithmetic mean
     pub mean: Option<f64>,
-    /// 99 % of the values are at most this; up to 1 % too high
+    /// The value that 99 % of the values do not exceed; up to 1 % too high
     pub p99: Option<Integer<i64>>,
     /// The highest value
     pub max: Option<Integer<i64>>,
@@ -178,14 +178,14 @@ struct Tally {
     rows: HashMap<Vec<Cell>, Sum, RandomState>,
     open: HashMap<Vec<Cell>, Open, RandomState>,
     pairs: u64,
-    /// Beginnings after which another one came before an end.
+    /// The number of beginnings that were followed by another one before an end.
     again: u64,
     without_beginning: u64,
-    /// The keys of ends without a beginning, and the number of ends beyond the first of each, which may have
-    /// begun before the recording.
+    /// The keys of ends without a beginning, and the number of these ends except for the first of each key,
+    /// whose beginning may be before the recording.
     ends: HashSet<Vec<Cell>, RandomState>,
     later_ends: u64,
-    /// Pairs that were open when records were lost.
+    /// The number of pairs that were open when records were lost.
     cut: u64,
 }
 
@@ -196,7 +196,7 @@ impl<'m> FieldSums<'m> {
     }
 
     /// Adds the samples of a recording that `filter` selects; a pair counts if either sample is selected.
-    /// `record` names the options of `perf record` that record what is needed.
+    /// `record` contains the options of `perf record` that record the necessary tracepoints.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl<'m> FieldSums<'m> {
         if lost > 0 {
             let cut: u64 = tallies.iter().map(|tally| tally.cut).sum();
             let what = counted(lost, "record was lost while recording", "records were lost while recording");
-            let pairs = counted(cut, "time that had begun then is", "times that had begun then are");
+            let pairs = counted(cut, "pair that was open then is", "pairs that were open then are");
             report.say(Level::Loss, format!("{what}; {pairs} not counted: record with a larger buffer (-m)"));
         }
         let search = Search { facts: &facts, features: &features, endian, ids, inlined: false };
@@ -378,7 +378,7 @@ impl<'m> FieldSums<'m> {
                 facts.events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
             let has_format =
                 !(0..facts.events.len()).any(|event| matches_name(wanted, &facts.events[event].name));
-            ensure!(has_format, "`{wanted}` is no tracepoint whose fields the recording describes");
+            ensure!(has_format, "`{wanted}` is no tracepoint, or the recording does not describe its fields");
             match record {
                 Some(options) => bail!(
                     "the recording has no samples of the tracepoints that this list needs: perf record {options}"
@@ -547,7 +547,7 @@ impl Tally {
         self.open.clear();
     }
 
-    /// Reports samples without the other one of their pair. At the start and the end of a recording, there are
+    /// Reports samples whose pair is incomplete. At the start and the end of a recording, there are
     /// always some; with `is_strict`, more are a loss.
     fn say(&self, measure: &Measure<'_>, is_strict: bool, report: &mut Report) {
         let open = self.open.values().filter(|open| open.is_selected).count() as u64;
@@ -573,7 +573,7 @@ impl Tally {
     }
 }
 
-/// True for the name of an event; `wanted` may lack its system or, after `*`, its end.
+/// True for the name of an event; in `wanted`, its system may be missing, or `*` may replace its end.
 fn matches_name(wanted: &str, name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(generic_name(name));
     match wanted.strip_suffix('*') {

@@ -45,7 +45,7 @@ pub struct ProfilesDictionary {
     /// The functions.
     #[prost(message, repeated, tag = "3")]
     pub function_table: Vec<Function>,
-    /// Spans of traces, which recordings do not know.
+    /// Spans of traces; recordings have none.
     #[prost(message, repeated, tag = "4")]
     pub link_table: Vec<Link>,
     /// The strings.
@@ -123,10 +123,10 @@ pub struct Profile {
     /// The time of the first sample, ns since 1970; 0 if unknown.
     #[prost(fixed64, tag = "3")]
     pub time_unix_nano: u64,
-    /// The time until just after the last sample, ns.
+    /// The time from the first sample until just after the last one, ns.
     #[prost(uint64, tag = "4")]
     pub duration_nano: u64,
-    /// The event of the period.
+    /// The name and the unit of the event that the period counts.
     #[prost(message, optional, tag = "5")]
     pub period_type: Option<ValueType>,
     /// The interval between samples, in the event's unit; 0 if it varies.
@@ -154,7 +154,7 @@ pub struct Sample {
     /// Its attributes.
     #[prost(int32, repeated, tag = "2")]
     pub attribute_indices: Vec<i32>,
-    /// Their sum, or the value at each time.
+    /// The sum of their values, or the value at each time.
     #[prost(int64, repeated, tag = "4")]
     pub values: Vec<i64>,
     /// The time of each value, ns since 1970; empty unless requested.
@@ -323,7 +323,7 @@ struct Series {
     periods: Vec<i64>,
 }
 
-/// By attributes, stack, and whether its samples have times.
+/// The series of an event, by attributes, stack, and whether the samples have times.
 type SeriesOfEvent = IndexMap<(usize, i32, bool), Series, RandomState>;
 
 impl Otlp {
@@ -544,7 +544,7 @@ impl ProfilesData {
 
 const BUILD_ID: &str = "process.executable.build_id.gnu";
 
-/// The tables of one recording, and the numbers of its entries in those of all.
+/// The tables of one recording, and the numbers of its entries in the shared tables.
 struct Recording {
     profile: pprof::Profile,
     places: Places,

@@ -218,7 +218,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The ids of the locations of a stack, innermost first. `records_calls` says that the addresses of user
+    /// The ids of the locations of a stack, innermost first. `records_calls` is true if the addresses of user
     /// code are those of calls.
     pub(crate) fn locations_of(&self, stack: u32, records_calls: bool) -> impl Iterator<Item = u64> {
         let (mut next, mut callee) = (stack, None);

@@ -96,7 +96,7 @@ pub struct TracedRow {
     pub self_ns: Decimal<u64>,
     /// The time in it and in the functions that it called, ns
     pub total_ns: Decimal<u64>,
-    /// How long its calls took; null if none began and ended in the trace. A recursive call counts, too
+    /// The durations of its calls; null if none began and ended in the trace. A recursive call counts, too
     pub durations: Option<DurationSummary>,
 }
 

@@ -48,7 +48,7 @@ struct Places {
 #[derive(Default)]
 pub struct Unnamed {
     files: BTreeMap<String, Places>,
-    /// Rows without a build-id or an offset, and build-ids that are none.
+    /// The number of rows without a build-id or an offset.
     odd: u64,
 }
 
@@ -131,7 +131,7 @@ impl Unnamed {
         Ok(())
     }
 
-    /// Writes the rows; returns which files have symbols, and the number of named places.
+    /// Writes the rows; returns the files that have symbols, and the number of named places.
     fn rows(self, ids: &IdOptions, inlined: bool, out: &mut TableWriter) -> Result<(Named, u64)> {
         let names = FileNames::new(ids, inlined);
         let (mut named, mut places) = (Named::default(), 0);

@@ -22,7 +22,7 @@ type Hint = (String, Option<&'static str>);
 pub(crate) struct Hints {
     /// For each option; reported only if nothing is kept.
     kept: Vec<Hint>,
-    /// What parts of names were taken for.
+    /// Lines with parts of names and the names that they select.
     taken: Vec<String>,
     /// For each excluded value: if it is misspelt, the output contains what the user wanted to withhold.
     excluded: Vec<Hint>,
@@ -34,7 +34,7 @@ impl Hints {
         shown(&self.kept, recording)
     }
 
-    /// The lines about parts of names that select the only name with them.
+    /// The lines with parts of names and the only name that contains each.
     pub(crate) fn taken(&self) -> &[String] {
         &self.taken
     }

@@ -1,4 +1,4 @@
-//! Finds what a user means by a name, which need not be typed whole.
+//! Finds the functions and other names that a name, or a part of one, selects.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use regex::bytes::Regex;
 /// The number of similar names that are listed.
 const LISTED: usize = 5;
 
-/// The functions with this name, or that the whole regular expression matches; else those with this name
-/// before parameters and template arguments; else the only one that contains it. If there is none, the most
-/// similar names, which contain it if any do.
+/// Chooses the functions with this name, or those that it matches as a regular expression; else those with
+/// this name without parameters and template arguments; else the only one that contains it.
 ///
 /// # Errors
 ///
-/// The most similar names.
+/// No function is chosen; the error has the shortest names that contain it or, if none does, the most similar
+/// ones.
 pub fn meant<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str> + Clone,
@@ -42,7 +42,7 @@ pub fn meant<'n>(
     Err(similar)
 }
 
-/// Matches functions by their whole names: with this one, or all that the regular expression matches.
+/// Matches functions by their whole names, with a name or a regular expression.
 fn is_whole(wanted: &str) -> impl Fn(&str) -> bool {
     let pattern = whole(wanted).ok();
     move |name| name == wanted || pattern.as_ref().is_some_and(|regex| regex.is_match(name.as_bytes()))
@@ -53,13 +53,13 @@ fn is_short(wanted: &str, name: &str) -> bool {
     short.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
 }
 
-/// Matches functions before all names are known: by their whole names, or those before parameters.
+/// Matches functions before all names are known: by their whole names, or by these without parameters.
 pub fn is_meant(wanted: &str) -> impl Fn(&str) -> bool {
     let is_whole = is_whole(wanted);
     move |name| is_whole(name) || is_short(wanted, name)
 }
 
-/// The message that no function has this name, with those that have similar ones.
+/// The message that no function has this name, with similar names.
 pub fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     let similar = match meant(wanted, names.clone()) {
         Ok(chosen) => names.zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name).collect(),
@@ -91,7 +91,7 @@ pub(crate) fn nearest<N: AsRef<[u8]> + Copy + Ord>(
     scored.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The only one of the names that contains what was written, for each value that matches none of them.
+/// For each value that matches none of the names: the only name that contains its text.
 pub(crate) fn parts_of_names<'r, 'n>(
     values: &'r [Regex],
     names: impl Iterator<Item = &'n [u8]>,
@@ -108,8 +108,8 @@ pub(crate) fn parts_of_names<'r, 'n>(
     values.iter().map(|regex| (regex, only(regex))).collect()
 }
 
-/// The regular expressions; for those that match none of the names, the only name that contains what was
-/// written.
+/// The regular expressions. One that matches none of the names is replaced by the only name that contains its
+/// text.
 pub(crate) fn with_parts<'n>(
     values: &[Regex],
     names: impl Iterator<Item = &'n [u8]>,

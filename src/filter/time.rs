@@ -12,7 +12,7 @@ use perfx_pipeline::{Context as _, Result, bail, ensure, seconds};
 /// A window as given by `--time`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Window {
-    /// Between two points; an open end is the recording's own.
+    /// Between two points; `None` is the start or the end of the recording.
     Between(Option<Point>, Option<Point>),
     /// From one share of the recording to another; [`WHOLE`] is 100 %.
     Share(u64, u64),

@@ -172,7 +172,7 @@ impl<'a> NamedField<'a> {
         Some(if self.is_text { TraceValue::Text(bytes) } else { TraceValue::Bytes(bytes) })
     }
 
-    /// The position of its data, which need not be inside the raw data. `None` if that ends before the field.
+    /// The position of its data, which may be outside the raw data. `None` if this ends before the field.
     pub fn place(&self, raw: &[u8], endian: Endian) -> Option<TraceField> {
         match self.kind {
             TraceFieldKind::Located { relative } => self.field.located(relative, raw, endian),

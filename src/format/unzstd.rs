@@ -1,4 +1,4 @@
-//! Decompresses zstd streams piece by piece: by the C library, or in Rust without the feature `zstd`.
+//! Decompresses zstd streams piece by piece: with the C library, or without the feature `zstd` in Rust.
 //!
 //! Crates in Rust were tried: they return the last window of a frame only when the frame ends, and the frames
 //! of `perf record -z` never end.
@@ -20,7 +20,8 @@ pub(crate) const ROOM: usize = 128 << 10;
 /// The progress of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Bytes of the input that were read. The rest begins a new frame, or there was no room for output.
+    /// The number of bytes of the input that were read; fewer than all after the end of a frame, or if the
+    /// output is full.
     pub(crate) read: usize,
     /// The number of bytes expected next; 0 between two frames, and [`header::BLOCK_HEADER_SIZE`] between two
     /// blocks.
@@ -31,7 +32,7 @@ pub(crate) struct Progress {
 ///
 /// # Errors
 ///
-/// The input is not a zstd stream, or has more contents.
+/// The input is not a zstd stream, or its contents are longer than that.
 pub(crate) fn append(
     decoder: &mut Decoder,
     mut input: &[u8],

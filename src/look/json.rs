@@ -159,7 +159,7 @@ impl<T: fmt::Display> Serialize for Decimal<T> {
 
 schema_of!([T] Decimal<T>: { "type": "string", "pattern": "^[0-9]+$" });
 
-/// A number with a sign that may have more than 53 bits, as a string of decimal digits.
+/// A signed number that may have more than 53 bits, as a string of decimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Integer<T>(pub T);
 

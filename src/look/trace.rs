@@ -52,7 +52,7 @@ pub fn printers<'t>(
     ByTracepoint::new(events, features, endian, |format| TracePrinter::new(format, endian, &kernel))
 }
 
-/// The recorded kernel, as far as its formats need it.
+/// The parts of the recorded kernel that its formats need.
 #[derive(Clone, Debug)]
 struct Kernel {
     /// The size of `long`, bytes.
@@ -109,7 +109,7 @@ impl<'t> TracePrinter<'t> {
         TracePrinter { fields, parts, endian, kernel: kernel.clone() }
     }
 
-    /// Its fields, each name once.
+    /// The fields of the tracepoint, each name once.
     pub fn fields(&self) -> &[NamedField<'t>] {
         &self.fields
     }
@@ -119,8 +119,8 @@ impl<'t> TracePrinter<'t> {
         self.parts.as_ref().err().map(String::as_str)
     }
 
-    /// The names in the print format whose values are not recorded. As in perf, variables count as 0, and
-    /// constants name no number.
+    /// The names in the print format whose values are not recorded. As in perf, variables count as 0;
+    /// names of unknown constants are not shown.
     pub fn unknown_names(&self) -> &[String] {
         self.parts.as_ref().map_or(&[], |parts| &parts.unknown)
     }
@@ -158,7 +158,7 @@ impl<'t> TracePrinter<'t> {
                 let (text, rest) = bytes.split_at(until_nul(bytes).len());
                 let is_readable =
                     text.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
-                // Not of bytes that would be lost.
+                // As text, bytes after the first NUL would be lost.
                 let is_text = field.is_text || !text.is_empty() && rest.iter().all(|byte| *byte == 0);
                 let letters = ["char", "u8", "s8"].into_iter().any(|word| field.type_name.contains(word));
                 match letters && is_text && is_readable {
@@ -382,14 +382,14 @@ mod tests {
         for (format, why) in [
             (r#""%s", REC->pid"#, "no text is given for `%s`"),
             (r#""%d", REC->comm"#, "no number is given for `%d`"),
-            (r#""%pM", REC->pid"#, "no bytes is given for `%pM`"),
+            (r#""%pM", REC->pid"#, "no array is given for `%pM`"),
             (r#""%s", jiffies_to_msecs(REC->pid)"#, "`jiffies_to_msecs` is a function of the kernel"),
             (r#""%s", __print_flags(REC->pid, "|", { })"#, "is not understood"),
             (r#""%s", __print_hex(REC->pid, 1)"#, "an array is missing"),
             (r#""%d", sizeof(struct page)"#, "a size is not recorded"),
             (r#""%d", REC->args[REC->comm]"#, "no number is given for `%d`"),
             ("\"a\tb\"", "a string has a control character"),
-            (r#""%s", REC->other"#, "it names no field `other`"),
+            (r#""%s", REC->other"#, "there is no field `other`"),
             (r#""%d""#, "it has too few values"),
             (r#""%99999999999999999999d", 1"#, "is not known"),
             (r#""%"#, "is not terminated"),

@@ -288,7 +288,7 @@ pub struct FileNames {
 }
 
 impl FileNames {
-    /// Searches the places of `ids`. With `inlined`, inlined calls and source lines are found, too.
+    /// Searches the places in `ids`. With `inlined`, it also finds inlined calls and source lines.
     pub fn new(ids: &IdOptions, inlined: bool) -> FileNames {
         FileNames { sources: sources(ids, !ids.is_foreign(), &RecordedOn::default()), inlined }
     }

@@ -220,7 +220,7 @@ where
                 .collect(),
             _ => Vec::new(),
         };
-        // Each reading of a section counts towards the bytes that may be read of the file.
+        // Each reading of a section counts towards the limit of bytes to read from the file.
         let symbols = self.rows::<Elf::Sym>(names);
         let strings = self.sections.get(names.sh_link(endian) as usize);
         let strings = strings.and_then(|strings| strings.data(endian, self.data).ok()).unwrap_or_default();

@@ -211,7 +211,7 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// A counter for traces of every branch (CoreSight): an interrupted run is known up to the last one.
+    /// A counter for traces of every branch (CoreSight): an interrupted run is known up to its last branch.
     pub fn of_every_branch(sums: S) -> Counter<S> {
         Counter { has_every_branch: true, ..Counter::new(sums) }
     }

@@ -29,7 +29,7 @@ parser.add_argument("--keep")
 args = parser.parse_args()
 KINDS = ("bytes", "figures", "rule", "refused", "wrong")
 REFUSED = b"no other perf in PATH"
-# What perf refuses or fails at, and perfx does, by the pages of the guide.
+# Messages of perf about work that it refuses or fails at, and that perfx does, according to the guide.
 FAILS = (b"no first/last sample time", b"tracing data size mismatch")
 NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*")
 perf = shutil.which(args.perf)
@@ -104,7 +104,7 @@ def run(program, command, options, path, cwd, shim=False):
 
 
 def shown_by_perf(words, cwd, env):
-    """What perf shows of an output; once more if it crashes, which depends on chance."""
+    """The text that perf shows for an output. Runs perf up to three times, because it crashes at random."""
     for _ in range(3):
         ran = subprocess.run([perf, *words], cwd=cwd, env=env, capture_output=True)
         if ran.returncode >= 0:

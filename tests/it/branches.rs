@@ -270,8 +270,8 @@ fn run_tool_in(folders: &OsStr, tool: &Path, line: &[OsString]) -> Ran {
     run(command.env("PATH", folders).args(line), Stdin::Null)
 }
 
-/// perf2bolt and llvm-profgen start several perf scripts on one recording. perf2bolt expects that the one of memory events
-/// fails at once.
+/// perf2bolt and llvm-profgen run `perf script` several times on one recording. perf2bolt expects the run for
+/// memory events to fail at once.
 #[test]
 fn tools_that_run_perf_script_make_the_same_profiles_with_the_shim() {
     let Some(TestRecording { folder, program, recording }) = made(&["-no-pie", "-g"], 16) else { return };

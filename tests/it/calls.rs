@@ -370,7 +370,7 @@ fn the_calls_of_a_function_are_listed_by_their_durations() {
     let called = &found["slowest"][0]["called"];
     assert_eq!([&called[0]["function"], &called[1]["function"]], ["deep", "leaf"]);
     assert_eq!(found["slowest"].as_array().unwrap().len(), 1);
-    // The time off the CPU is apart.
+    // The time off the CPU is not part of durations.
     let rows = list("switch", folder.path(), &[]).1;
     let sw = &rows.iter().find(|row| row["function"] == "sw").unwrap()["durations"];
     let found = calls("switch", folder.path(), &["sw"]);
@@ -410,7 +410,7 @@ fn calls_that_are_not_in_the_trace_are_reported() {
     assert!(ran.stderr.contains("no function has the name `leav`; similar names: `leaf`"), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
     let ran = run(&["_start_c"]);
-    assert!(ran.stderr.contains("no call has its begin and end in the trace; "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no call began and ended in the trace; "), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
     assert_eq!(run(&[]).code, Some(2));
     assert_eq!(run(&["leaf", "--callers", "main"]).code, Some(2));

@@ -1280,7 +1280,7 @@ fn a_wrong_command_line_is_answered_with_the_right_one() {
             2,
             "`2s` is not a time: give +2s for 2s after the first sample",
         ),
-        (Stdin::Null, "list threads --head 3 in.data", 2, "cut other lists with `| head -n 4`"),
+        (Stdin::Null, "list threads --head 3 in.data", 2, "else use `| head -n 4`"),
         (Stdin::Pipe(&pipe), "", 2, "for the recording on standard input, type `perfx overview`"),
         (Stdin::Pipe(&pipe), "-", 2, "for the recording on standard input, type perfx overview -"),
         (

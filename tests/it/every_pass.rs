@@ -387,6 +387,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("split", &["--by", "pid", "-o", "OUT"]),
     ("split", &["--by", "comm", "-o", "OUT"]),
     ("stats", &[]),
+    ("symbolize", &["-o", "OUT"]),
     ("unpack", &["-o", "OUT"]),
     ("view", &["--foreign"]),
     ("watch", &["--", "test", "-e"]),

@@ -136,7 +136,7 @@ fn waits_for_a_cpu_are_those_of_perf_sched_latency() {
     }
 }
 
-/// The values that perf script shows of a field, with how often.
+/// The values that perf script shows for a field, with their counts.
 #[test]
 fn samples_by_a_field_are_those_that_perf_script_shows_with_it() {
     let input = Fixture::new("recorded/waits.p61.data").path;
@@ -176,7 +176,7 @@ fn the_time_between_two_events_is_that_of_the_list_with_a_name() {
 fn times_that_records_were_lost_in_are_counted_as_lost() {
     let ran = list(&["syscalls"], "recorded/lost.p61.data");
     assert_eq!(ran.code, Some(3));
-    let lost = "91 records were lost while recording; 5 times that had begun then are not counted";
+    let lost = "91 records were lost while recording; 5 pairs that were open then are not counted";
     assert!(ran.stderr.contains(lost), "{}", ran.stderr);
 }
 

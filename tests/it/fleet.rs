@@ -84,7 +84,7 @@ impl Fleet {
         path
     }
 
-    /// Some of `samples` samples, each of which is in a function with the probability of its weight.
+    /// Divides `samples` samples among the functions, at random with these weights.
     fn sampled(&mut self, samples: usize, weights: [f64; 3]) -> [usize; 3] {
         let all: f64 = weights.iter().sum();
         let mut counts = [0; 3];
@@ -143,7 +143,7 @@ fn python(packages: &str) -> Option<impl Fn(&[&str], &Path) -> Ran> {
     let found = std::panic::catch_unwind(|| start(&["-c", &import], Path::new("/")).code == Some(0));
     if !found.unwrap_or(false) {
         assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON lacks some of {packages}");
-        skipped(&format!("what needs {packages} of Python (pip install, and PERFX_PYTHON)"));
+        skipped(&format!("tests that need {packages} of Python (pip install, and PERFX_PYTHON)"));
         return None;
     }
     Some(start)
@@ -169,8 +169,8 @@ for query in json.loads(sys.argv[1]):
     print(json.dumps(rows.fetchall() if rows else [], default=str))
 "#;
 
-/// Regression: they named files beside each other, which `--partition-by` puts into folders, and pyarrow could
-/// not read a folder where no date is known.
+/// Regression: the queries expected all files of a table in one folder, but `--partition-by` makes several;
+/// and pyarrow could not read a folder of recordings without a known date.
 #[test]
 fn every_query_of_the_guide_runs_on_a_folder_of_hosts_and_dates() {
     let Some(python) = python("duckdb, pyarrow, pandas") else { return };
@@ -331,7 +331,7 @@ fn the_job_lists_what_is_broken_and_does_only_what_is_new() {
     let period: i64 = samples.iter().map(|row| int(row, "period").unwrap()).sum();
     assert_eq!((samples.len(), period), (11, 11_000));
     assert!(out.join("tables/samples/host=web1/date=2026-11-23").is_dir());
-    // perfx is needed only for those that are new, or failed.
+    // perfx is run only for recordings that are new or failed.
     let second = job("/nonexistent", &out, &recordings[..2]);
     assert_eq!(first["rows"].as_array().unwrap()[..2], second["rows"].as_array().unwrap()[..]);
     fs::write(&broken, &bytes).unwrap();
@@ -339,7 +339,7 @@ fn the_job_lists_what_is_broken_and_does_only_what_is_new() {
     assert_eq!(done(&job(program, &out, &recordings)), [true; 3]);
 }
 
-/// Regression: it held each recording twice.
+/// Regression: the job held each recording twice in memory.
 #[test]
 fn the_job_needs_little_memory_for_a_large_recording() {
     if !is_installed("python3", "apt-get install python3") {

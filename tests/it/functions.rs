@@ -280,7 +280,7 @@ fn several_recordings_add_up_and_selections_apply() {
 fn options_that_a_list_does_not_have_are_refused() {
     let path = Fixture::new("recorded/fp.p61.data").path;
     for (line, said) in [
-        ("events --head 3", "--head is for functions, stacks and fields"),
+        ("events --head 3", "--head is for functions, stacks, lines, calls and fields"),
         ("dsos --inline", "--inline is for functions and stacks"),
         ("stacks --callers main", "--callers is for functions"),
         ("functions --depth 3", "--depth is for --callers and --callees"),

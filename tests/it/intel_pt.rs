@@ -1349,7 +1349,7 @@ fn doctor_tells_which_code_a_trace_lacks_and_what_finds_it() {
     );
 }
 
-/// The missing code of a truncated recording was not searched for.
+/// Regression: the missing code of a truncated recording was not searched for.
 #[test]
 fn doctor_lists_missing_code_of_a_truncated_recording() {
     let (data, folder) = (root().join("tests/data/trace/pieces.data"), temp());

@@ -57,7 +57,7 @@ fn sums(data: &ProfilesData, profile: usize) -> BTreeMap<String, i64> {
     sums
 }
 
-/// Checks what the schema asks of the tables.
+/// Checks the rules of the schema for the tables.
 fn check(data: &ProfilesData) -> Result<(), String> {
     let tables = data.dictionary.as_ref().unwrap();
     let zero = tables.mapping_table[0] == Default::default()
@@ -260,7 +260,7 @@ fn the_official_schema_reads_it() {
     if !found.unwrap_or(false) {
         assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no opentelemetry-proto");
         return skipped(
-            "what reads profiles with the schema of OpenTelemetry (pip install opentelemetry-proto)",
+            "reading profiles with the schema of OpenTelemetry (pip install opentelemetry-proto)",
         );
     }
     let (folder, input) = (temp(), Fixture::new("recorded/fp.p61.data").path);

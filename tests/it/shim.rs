@@ -304,7 +304,7 @@ fn a_link_to_another_program_stays() {
     assert_eq!(fs::read_link(&perf).unwrap(), Path::new(env!("CARGO_BIN_EXE_perfx")));
 }
 
-/// It was one line with `\n` in it, or on standard output.
+/// Regression: the help was one line with `\n` in it, or on standard output.
 #[test]
 fn help_is_printed_as_perf_prints_its_own() {
     let shim = Shim::new();
@@ -316,7 +316,7 @@ fn help_is_printed_as_perf_prints_its_own() {
     }
 }
 
-/// perf inject leaves out all recorded samples, even if there is no trace. It failed.
+/// perf inject leaves out all recorded samples, even if there is no trace. Regression: the shim failed.
 #[test]
 fn a_recording_without_a_trace_can_be_stripped() {
     let shim = Shim::new();

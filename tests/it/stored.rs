@@ -180,7 +180,7 @@ fn the_code_of_dotnet_is_named_by_the_only_perf_map_of_its_container() {
     assert!(ran.stderr.contains("code in memory of process 4711 is named by "), "{}", ran.stderr);
 }
 
-/// The files and keys that they store hold paths, names of functions, and the phone.
+/// The sections of both tools contain paths, names of functions, and the model of the phone.
 #[test]
 fn redact_leaves_nothing_of_what_simpleperf_and_hiperf_store() {
     let folder = temp();

@@ -1,4 +1,4 @@
-//! The values that the last word of a line may become: names of the recording on the line, files, passes.
+//! The values that the last word of a line may become: names in the recording on the line, files, passes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use regex::Regex;
 /// Above this size, in bytes, a recording is not read for names, so that the shell does not wait.
 const LARGEST: u64 = 256 << 20;
 
-/// Options with names of a list of `perfx list`, and the key of the name in its rows.
+/// Options whose values are names in a list of `perfx list`, the list, and the key of the name in its rows.
 const LISTED: [(&[&str], &str, &str); 5] = [
     (&["event", "exclude_event", "events"], "events", "name"),
     (
@@ -31,7 +31,7 @@ const LISTED: [(&[&str], &str, &str); 5] = [
 const PASSES: &str = "passes";
 const INPUT: &str = "input";
 
-/// Ends of the names of recordings.
+/// Endings of the names of recordings.
 const ENDINGS: [&str; 4] = [".data", ".perf", ".data.old", ".perf.data"];
 
 /// The long and short names of the options that have values.
@@ -45,7 +45,7 @@ pub(super) fn options(command: &clap::Command) -> BTreeSet<(String, Option<char>
     own.chain(command.get_subcommands().flat_map(options)).collect()
 }
 
-/// The values of the last word, which may be empty. None where commands, options or any files follow.
+/// The values of the last word, which may be empty. Empty if commands, options or any files may follow.
 pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsString]) -> Vec<String> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let [_, before @ .., last] = &words[..] else { return Vec::new() };
@@ -93,8 +93,8 @@ fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(is_it)
 }
 
-/// The names of the recording on the line that begin with the last of the names in `typed`, which commas
-/// separate. They are escaped where they would not match themselves.
+/// The names in the recording on the line that begin with the last of the comma-separated names in `typed`.
+/// They are escaped if they would not match themselves.
 fn names(before: &[&str], typed: &str, all: impl FnOnce(&str) -> Option<Vec<String>>) -> Vec<String> {
     let is_file = |word: &&&str| !word.starts_with('-') && Path::new(word).exists();
     let path = before.iter().skip(1).find(is_file).map_or("perf.data", |path| *path);
@@ -109,7 +109,7 @@ fn names(before: &[&str], typed: &str, all: impl FnOnce(&str) -> Option<Vec<Stri
     names.into_iter().map(|name| front.to_owned() + &escaped(name)).collect()
 }
 
-/// The names in a list, by a run of this program: its reports and errors are not for the shell.
+/// The names in a list, from another run of this program, whose reports and errors are discarded.
 fn listed(path: &str, what: &str, key: &str) -> Option<Vec<String>> {
     if fs::metadata(path).ok()?.len() > LARGEST {
         return None;
@@ -119,13 +119,13 @@ fn listed(path: &str, what: &str, key: &str) -> Option<Vec<String>> {
     let document: serde_json::Value = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
     let name = |row: &serde_json::Value| {
         let name = row.get(key)?.as_str()?;
-        // A DSO is chosen by its name, too.
+        // A DSO can also be chosen by its file name.
         Some(name.rsplit_once('/').filter(|_| what == "dsos").map_or(name, |(_, name)| name).to_owned())
     };
     Some(document.get("rows")?.as_array()?.iter().filter_map(name).collect())
 }
 
-/// The names of passes, or after `NAME:` the options of a pass, which `:` separates.
+/// The names of passes, or after `NAME:` the options of that pass, separated by `:`.
 fn pass_values(passes: &[PassSpec], typed: &str) -> Vec<String> {
     let chain = typed.rfind(',').map_or(0, |comma| comma + 1);
     let at = typed.rfind([',', ':']).map_or(0, |at| at + 1);
@@ -144,7 +144,7 @@ fn pass_values(passes: &[PassSpec], typed: &str) -> Vec<String> {
     words.into_iter().map(|word| format!("{front}{word}")).collect()
 }
 
-/// Files whose names end like those of recordings, and folders, if there are such files at this place.
+/// Files whose names end like those of recordings, and the folders next to them; nothing without such files.
 fn recordings(typed: &str) -> Vec<String> {
     let (folder, start) =
         typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (&typed[..=folder.len()], start));

@@ -103,7 +103,7 @@ impl Packets {
 /// The width of a packet's bytes, as in perf.
 const WIDTH: usize = 16;
 
-/// Puts a line into `line` as `perf script -D` writes it; for CoreSight, with the id in place of the bytes.
+/// Replaces `line` with the line of `perf script -D`, which for CoreSight has the id in place of the bytes.
 fn put_line(packet: &ListedPacket<'_>, line: &mut Vec<u8>) {
     let ListedPacket { offset, bytes, id, text } = packet;
     line.clear();

@@ -154,7 +154,7 @@ impl StackArgs {
         }
     }
 
-    /// Reads the calls of the trace; returns those to be watched, too.
+    /// Reads the calls of the trace; also returns the watched ones.
     pub(crate) fn trace(
         &self,
         recording: Recording,
@@ -321,7 +321,7 @@ pub(crate) fn say_step(report: &mut Report, stacks: &Stacks) {
     }
 }
 
-/// Reports source files: `what` with their number for `{}`.
+/// Reports source files in a message, `what` with their number in place of `{}`, and lists them as details.
 pub(crate) fn say_files(report: &mut Report, level: Level, files: &BTreeSet<String>, what: &str) {
     if files.is_empty() {
         return;

@@ -13,9 +13,9 @@ use crate::io::source::InputsArgs;
 
 /// Write call stacks as profiles of OpenTelemetry (OTLP), for collectors
 ///
-/// The file is a message of opentelemetry-proto's profiles/v1development, an alpha, not compressed. A
-/// collector takes it as a request, too. Each event has two profiles: the numbers of samples and the sums of
-/// their periods. Several recordings share their tables.
+/// The file is an uncompressed message of opentelemetry-proto's profiles/v1development, an alpha version. A
+/// collector also accepts it as a request. Each event has two profiles: the numbers of samples and the sums
+/// of their periods. Several recordings share their tables.
 ///
 /// Examples:
 ///   perfx export otlp perf.data -o perf.otlp
@@ -92,8 +92,8 @@ impl Otlp {
             let clock = Clock::of(&recording);
             ensure!(
                 !self.times || clock.wall_offset().is_some(),
-                "{}: does not relate its clock to the wall clock (perf record -k CLOCK_MONOTONIC does), which \
-                 the times of OTLP are of; leave out --times",
+                "{}: it does not relate its clock to the wall clock, which --times needs; record with \
+                 perf record -k CLOCK_MONOTONIC, or leave out --times",
                 recording.name
             );
             let collected = self.stacks.collect(recording, &ids, grouping, report)?;

@@ -13,7 +13,7 @@ use crate::commands::export::input::{StackArgs, say_read};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, table, without_middle};
 
-/// Which calls are listed.
+/// The choice of the calls to list.
 #[derive(Args, Debug)]
 pub(super) struct CallArgs {
     /// List the spans from a call of A to the next call of B on the same thread
@@ -26,7 +26,7 @@ pub(super) struct CallArgs {
 
 pub(crate) type Output = Document<1, CallList>;
 
-/// The number of calls without --head.
+/// The number of calls listed without --head.
 const SLOWEST: usize = 10;
 
 /// The number of callees on a line.
@@ -63,7 +63,7 @@ impl CallArgs {
         };
         let mut sources = inputs.sources()?;
         let (Some(source), true) = (sources.pop(), sources.is_empty()) else {
-            bail!(Usage("calls are those of one recording: give one".into()));
+            bail!(Usage("calls are listed for one recording only: give one".into()));
         };
         let mut report = Report::default();
         let grouping = Grouping { own_address: true, ..Grouping::default() };
@@ -81,8 +81,7 @@ impl CallArgs {
         {
             let unfinished = count(found.unfinished);
             let what = if self.between.is_some() { "span" } else { "call" };
-            let what =
-                format!("no {what} has its begin and end in the trace; {unfinished} began and did not end");
+            let what = format!("no {what} began and ended in the trace; {unfinished} began and did not end");
             report.say(Level::Warning, what);
         }
         let list = found.list(self.between.is_some());

@@ -12,7 +12,7 @@ use crate::commands::export::input::{StackArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
-/// The measure of `list fields`.
+/// The options that define the measure of `list fields`.
 #[derive(Args, Debug)]
 pub(super) struct FieldArgs {
     /// List a row for each value of these fields of the event, or of its samples: pid, tid, comm, cpu, event, syscall,
@@ -25,7 +25,7 @@ pub(super) struct FieldArgs {
     /// Measure the time from the event until this one
     #[arg(long, value_name = "EVENT")]
     until: Option<String>,
-    /// The fields that the event and that of --until have in common, as FIELD or, if their names differ, FIELD=FIELD
+    /// Fields that must be equal in the event and that of --until: FIELD or, if the names differ, FIELD=FIELD
     /// [default: tid]
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',', requires = "until")]
     pair: Vec<String>,
@@ -33,11 +33,11 @@ pub(super) struct FieldArgs {
 
 pub(crate) type Output = Document<1, FieldTables>;
 
-/// The number of rows of a table without --head.
+/// The number of rows of a table that are listed without --head.
 const ROWS: usize = 20;
 
 impl FieldArgs {
-    /// Refuses its options in other lists, with a usage error.
+    /// Refuses these options for other lists, with a usage error.
     pub(super) fn refuse(&self, also_by: bool) -> Result<()> {
         let given = [
             ("--by", !self.by.is_empty() && also_by),

@@ -92,7 +92,7 @@ impl RankArgs {
         if let Some(head) = self.head {
             let lines = head.saturating_add(1);
             let what = format!(
-                "--head is for functions, stacks and fields; cut other lists with `| head -n {lines}`"
+                "--head is for functions, stacks, lines, calls and fields; else use `| head -n {lines}`"
             );
             bail!(Usage(what));
         }
@@ -102,7 +102,7 @@ impl RankArgs {
         self.refuse_trees()
     }
 
-    /// The number of calls to list; refuses other options of functions and stacks.
+    /// The number of calls to list, if given. Refuses the options that only functions and stacks have.
     pub(super) fn head_of_calls(&self) -> Result<Option<usize>> {
         self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
         self.refuse(&[("--full-names", self.full_names)], "functions and stacks")?;
@@ -110,7 +110,7 @@ impl RankArgs {
         Ok(self.head)
     }
 
-    /// The options of lists of fields: refuses all but --head.
+    /// The options of lists of lines and fields: refuses those of functions and stacks except for --head.
     pub(super) fn of_rows(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>)> {
         RankArgs { head: None, insn: false, ..self.clone() }.refuse_all()?;
         Ok((format, self.head))

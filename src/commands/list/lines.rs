@@ -1,4 +1,4 @@
-//! `perfx list lines` shows which source lines or instructions of a function are slow.
+//! `perfx list lines` lists the source lines or instructions of a function with the most samples.
 
 use anyhow::{Result, bail};
 use perfx_export::annotate::{HotLines, hot_lines};
@@ -16,7 +16,7 @@ use crate::term::units::{NAME, columns, count, function_within, without_middle};
 
 pub(crate) type Output = Document<1, HotLines>;
 
-/// The number of lines without --head.
+/// The number of lines that are listed without --head.
 const LINES: usize = 20;
 
 /// Lists the lines of the function or source file that is the first input.
@@ -32,7 +32,7 @@ pub(super) fn list(
     let wanted = wanted.to_string_lossy();
     let sources = inputs.sources()?;
     let [source] = &sources[..] else {
-        bail!(Usage("lines are those of one recording: two builds have different code".into()))
+        bail!(Usage("lines are listed for one recording: two builds have different code".into()))
     };
     let (ids, mut report) = (stacks.ids()?, Report::default());
     let recording = source.open_indexed()?;

@@ -59,7 +59,7 @@ pub(super) const TOOLS: [Tool; 4] = [
     },
 ];
 
-/// An option; with the letter b' ', it has none.
+/// An option; the letter b' ' stands for none.
 const fn row(letter: u8, long: &'static str, takes: Takes, becomes: Becomes) -> Row {
     Row { letter: if letter == b' ' { None } else { Some(letter) }, long, takes, becomes }
 }
@@ -215,7 +215,7 @@ fn fields(text: &OsStr) -> Option<Vec<OsString>> {
     (!names.iter().any(lacks)).then(|| vec![format!("--fields={group}{}", names.join(",")).into()])
 }
 
-/// A window of times up to its end, which belongs to it in perf, but not in perfx.
+/// A window of times, with its end 1 ns later: the end belongs to the window in perf, but not in perfx.
 fn time(text: &OsStr) -> Option<Vec<OsString>> {
     let text = text.to_str()?;
     let after = |end: &str| {

@@ -20,7 +20,7 @@ use crate::stacks::{Stacks, Weight};
 pub struct HotLines {
     /// Events and unit of the counts
     pub counted: Counted,
-    /// The number of rows, also of those that are not listed
+    /// The number of rows, including those that are not listed
     pub all_rows: u64,
     /// The heaviest first
     pub rows: Vec<LineRow>,
@@ -56,7 +56,7 @@ pub struct LineRow {
 type RowKey = (usize, Option<(String, u32)>, Option<u64>);
 
 /// Lists the lines or, with `by_instruction`, instructions of the functions that `wanted` means, or of the source
-/// file with this name. Also returns what was left out of the source. The error has similar names.
+/// file with this name. Also returns the sources that were left out. The error contains similar names.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use perfx_pipeline::Result;
 use crate::chains::{StackTree, numbered};
 use crate::stacks::Label;
 
-/// The branches of one batch: each distinct one once, as most are taken again and again.
+/// The branches and switches of one batch. Equal branches are stored once: most are taken again and again.
 #[derive(Default)]
 pub(super) struct Part {
     /// The frames of the branches; there are no stacks.
@@ -29,7 +29,7 @@ impl Part {
     }
 }
 
-/// An event of a thread: a branch, or it leaves its CPU, or begins to run. `P` is as for [`Branch`].
+/// An event of a thread: it takes a branch, leaves its CPU, or begins to run. `P` is as for [`Branch`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event<P> {
     Branch(Branch<P>),

@@ -54,7 +54,7 @@ struct Open {
     level: usize,
     /// True if it was running when first seen, so its return address is unknown.
     is_found: bool,
-    /// When it was called; `None` if unknown, or if the call is not selected.
+    /// The time of its call; `None` if unknown, or if the call is not selected.
     begin: Option<Moment>,
     role: Role,
 }
@@ -87,7 +87,7 @@ struct Thread {
     /// The CPU of the last branch, and whether it is selected.
     cpu: u32,
     is_chosen: bool,
-    /// How long it has not run, ns, and since when it does not.
+    /// The time off the CPU so far, ns, and the time at which it left the CPU, if it has not returned.
     off_cpu: u64,
     left: Option<u64>,
     watching: Watching,
@@ -286,7 +286,7 @@ impl Thread {
         Ok(true)
     }
 
-    /// The time of the last branch as that of a selected call.
+    /// The time of the last branch, if known and if a call there is selected.
     fn begin(&self, shared: &Shared<'_>) -> Option<Moment> {
         let is_known = self.is_chosen && self.last != u64::MAX && shared.out.has(self.last);
         is_known.then(|| self.now())
@@ -458,7 +458,7 @@ pub(super) struct Out<'t> {
     times: Option<&'t [Range<u64>]>,
     /// The rows contain node numbers as stacks.
     stacks: Stacks,
-    /// Of the first label without times, by node.
+    /// The weights of the first label without times, by node.
     of_nodes: Vec<Weight>,
     /// The times of the first and the last change, if there is one.
     span: Option<Option<(Time, Time)>>,
@@ -515,7 +515,7 @@ impl<'t> Out<'t> {
         }
     }
 
-    /// The stacks, which have nodes in place of stacks.
+    /// The stacks; their rows contain node numbers in place of stacks.
     fn done(mut self) -> Stacks {
         let (event, stacks) = (self.event, &mut self.stacks);
         for (node, weight) in (0..).zip(self.of_nodes).filter(|(_, weight)| !weight.is_zero()) {

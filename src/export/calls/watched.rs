@@ -54,7 +54,7 @@ pub struct Watched {
     pub durations: Durations,
     /// The number of calls or spans whose end is not in the trace.
     pub unfinished: u64,
-    /// The slowest, the slowest first.
+    /// The slowest ones, in descending order of duration.
     pub slowest: Vec<Instance>,
 }
 
@@ -73,15 +73,15 @@ pub enum CallList {
         durations: Option<DurationSummary>,
         /// Their number in each power of two of ns, from the shortest to the longest
         histogram: Vec<HistogramRow>,
-        /// The slowest, the slowest first
+        /// The slowest ones, in descending order of duration
         slowest: Vec<Instance>,
     },
-    /// The spans from a call of one function to that, or to the return, of another one on the same thread. A
+    /// The spans from a call of one function to a call, or the return, of another one on the same thread. A
     /// span lasts from the first call if there are several before its end.
     Spans {
         /// The functions that begin a span
         functions: Vec<String>,
-        /// Those that end it
+        /// The functions that end a span
         until: Vec<String>,
         /// Spans whose end is not in the trace
         unfinished: u64,
@@ -113,9 +113,9 @@ impl Watched {
 pub struct Instance {
     /// Its beginning, ns
     pub time_ns: Decimal<u64>,
-    /// Its duration without the time at which its thread did not run, ns
+    /// Its duration without the time for which its thread did not run, ns
     pub duration_ns: Decimal<u64>,
-    /// The time at which its thread did not run, ns
+    /// The time for which its thread did not run, ns
     pub off_cpu_ns: Decimal<u64>,
     /// The process
     pub pid: u32,
@@ -123,7 +123,7 @@ pub struct Instance {
     pub tid: u32,
     /// The CPU on which it began; null if unknown
     pub cpu: Option<u32>,
-    /// What a call called itself, and what a span called in all, the longest first
+    /// The functions called directly, or in a span at any depth, in descending order of time
     pub called: Vec<CalledRow>,
 }
 
@@ -133,24 +133,24 @@ pub struct Instance {
 pub struct CalledRow {
     /// Its name; that of its file in brackets if no symbol was found
     pub function: String,
-    /// How often it was called
+    /// The number of its calls
     pub calls: u64,
     /// The time in it, ns: for a call, with the functions that it called; for a span, without them
     pub duration_ns: Decimal<u64>,
 }
 
-/// How a function is watched.
+/// The role of a function among the watched ones.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Role {
-    /// Its calls, or with `in_span` the spans that begin with it.
+    /// True if its calls are watched, or with `in_span` the spans that begin with them.
     pub(super) begins: bool,
     pub(super) in_span: bool,
-    /// Its call, or its return, ends a span.
+    /// True if its call, or its return, ends a span.
     pub(super) ends_by_call: bool,
     pub(super) ends_by_return: bool,
 }
 
-/// A time, and how long the thread had not run before it, ns.
+/// A time, and the thread's total time off the CPU before it, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Moment {
     pub(super) time: u64,
@@ -171,7 +171,7 @@ pub(super) struct Watching {
     /// The calls, outermost first.
     calls: Vec<Watch>,
     span: Option<Watch>,
-    /// What a call or return did, until the function before it has ended.
+    /// The effect of calls and returns on the span, until [`Watching::turn`].
     pending: Role,
 }
 
@@ -181,11 +181,11 @@ struct Watch {
     level: usize,
     begin: Moment,
     cpu: u32,
-    /// By function, the calls and the time.
+    /// The number of calls and the time in ns, by function.
     called: BTreeMap<u32, (u64, u64)>,
 }
 
-/// The slowest calls by function number, and the durations.
+/// The slowest calls or spans, with numbers of functions, and the durations of all.
 #[derive(Debug)]
 pub(super) struct Slowest {
     most: usize,
@@ -223,8 +223,8 @@ impl Watching {
         }
     }
 
-    /// Another function runs from now on; until now `function` ran, if known: for this time, and it was called
-    /// so often in it.
+    /// Another function runs from now on. `ran` is the function that ran until now, if known, with the number
+    /// of its calls in that time, and the time in ns.
     pub(super) fn turn(
         &mut self,
         ran: Option<(u32, u64, u64)>,
@@ -280,7 +280,7 @@ impl Slowest {
         }
     }
 
-    /// What was found, with the names of functions.
+    /// The watched calls or spans, with the names of functions.
     pub(super) fn named(self, name: impl Fn(u32) -> String) -> Watched {
         let Slowest { durations, unfinished, slowest, .. } = self;
         let instance = |(ns, off_cpu, runner, watch): (u64, u64, Runner, Watch)| {

@@ -7,9 +7,9 @@ use super::{Column, Measure, Role};
 pub struct Ready {
     /// Its name.
     pub name: &'static str,
-    /// Its measures. Of several with the same title, the first that a recording can answer is listed.
+    /// Its measures. Of several with the same title, the first whose tracepoints were recorded is listed.
     pub measures: &'static [Measure<'static>],
-    /// Options of `perf record` that record what it needs.
+    /// The options of `perf record` that record the necessary tracepoints.
     pub record: &'static str,
 }
 

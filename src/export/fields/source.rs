@@ -11,17 +11,17 @@ use perfx_look::trace::{FieldText, TracePrinter, value_text};
 use perfx_resolve::{Facts, Frame, frame_at};
 use perfx_samples::SampleView;
 
-/// The values that every sample has; a tracepoint's own field of the same name comes first, unless `sample.` is
-/// before the name.
+/// The values that every sample has. A tracepoint's own field of the same name takes precedence, unless the
+/// prefix `sample.` is used.
 pub(super) const OF_SAMPLES: [&str; 7] = ["pid", "tid", "comm", "cpu", "event", "caller", "syscall"];
 
 /// The prefix of values that every sample has.
 const SAMPLE: &str = "sample.";
 
-/// The number of frames in which the caller of a lock is searched for, at most.
+/// Maximum number of frames in which the caller of a lock is searched for.
 const FRAMES_MAX: usize = 16;
 
-/// A field without its names.
+/// A field without the names of itself and its type.
 pub(super) fn owned(field: &NamedField<'_>) -> NamedField<'static> {
     NamedField { name: "", type_name: "", ..*field }
 }

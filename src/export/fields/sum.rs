@@ -14,7 +14,7 @@ pub(super) struct Sum {
     pub(super) sum: i128,
     /// The lowest and the highest value; `None` if none was added.
     pub(super) range: Option<(i64, i64)>,
-    /// The number of values by their first bits.
+    /// The number of values in each class.
     alike: BTreeMap<(bool, u32), u64>,
 }
 
@@ -37,7 +37,7 @@ fn highest((is_positive, class): (bool, u32)) -> i64 {
 }
 
 impl Sum {
-    /// Adds a value; without one, only counts.
+    /// Adds a value; `None` is only counted.
     pub(super) fn add(&mut self, value: Option<i64>) {
         self.count += 1;
         let Some(value) = value else { return };

@@ -2,8 +2,8 @@
 //!
 //! Source: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and scripts/syscall.tbl, as of Linux 6.18.
 
-/// The name of a system call on a machine, given as by `uname -m`. `None` for unknown numbers, machines of 32
-/// bits and those with tables of their own.
+/// The name of a system call on a machine, as named by `uname -m`. `None` for unknown numbers, machines
+/// of 32 bits, and machines with tables of their own.
 pub(super) fn name(machine: &str, number: u64) -> Option<&'static str> {
     let own = match machine {
         "x86_64" => X86_64,
@@ -13,8 +13,8 @@ pub(super) fn name(machine: &str, number: u64) -> Option<&'static str> {
     each(own).chain(each(NEWER)).find(|(of, _)| *of == number).map(|(_, name)| name)
 }
 
-/// The numbers and names of a table: a name has the number after that of the previous one, unless a number is
-/// before it.
+/// The numbers and names of a table. The number of a name is the word before it or, if that is a name, the
+/// number of that name plus 1.
 fn each(table: &'static str) -> impl Iterator<Item = (u64, &'static str)> {
     let mut next = 0;
     table.split_ascii_whitespace().filter_map(move |word| match word.parse() {

@@ -122,7 +122,7 @@ impl Field {
     fn is_of(self, event: &Event, options: &ViewOptions) -> bool {
         let ViewOptions { fields, decoded, like_perf, has_trace, .. } = options;
         let (attr, decoded, like_perf) = (event.attr(), *decoded, *like_perf);
-        // Then perf shows what the user names even of samples without it, as 0.
+        // Then perf shows a field that the user names even for samples without it, as 0.
         if like_perf && *has_trace && self.comes_of_traces() && fields.names(self) {
             return true;
         }
@@ -291,7 +291,7 @@ impl FieldChoice {
         of_event.fold(0, |fields, field| fields | chosen & bits(&[*field]))
     }
 
-    /// True if perf shows the targets of a trace's branches: unless the user chooses other fields.
+    /// True if perf shows the targets of a trace's branches: by default, and if the user chooses `addr`.
     pub(super) fn shows_targets(&self) -> bool {
         let GroupChoice { only, with, without } = self.0[Group::Hardware as usize];
         let is_default = !only && without == 0 && with & !bits(&[Field::Flags]) == 0;

@@ -180,7 +180,7 @@ impl<'v, 'o> Printer<'v, 'o> {
             (
                 by_field.collect::<Vec<_>>(),
                 "the fields of ",
-                "are shown one by one, because the kernel's format for printing needs more than the recording",
+                "are shown one by one, because the kernel's format for printing needs more than is recorded",
             ),
             (
                 unknown.collect(),

@@ -37,7 +37,7 @@ impl Deref for Map {
 /// Resets SIGBUS to its default action, so that only the next registered handler runs. SIGBUS arrives when
 /// another process truncates a mapped file. std's handler checks for a stack overflow and then removes itself
 /// and any chained handler, so the process would die without a message. On Linux a stack overflow raises
-/// SIGSEGV, which std still handles. Other systems than Unix have no SIGBUS.
+/// SIGSEGV, which std still handles. Systems other than Unix have no SIGBUS.
 #[allow(unsafe_code, reason = "goes with the memory map")]
 pub fn reset_bus_signal() {
     #[cfg(unix)]

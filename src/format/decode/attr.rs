@@ -203,7 +203,7 @@ pub fn attr_as_perf(attr: &Attr) -> Vec<(&'static str, String)> {
 }
 
 /// The fields of an event's attr like [`attr_as_perf`], with the name after the id of a tracepoint, and the
-/// names of `sample_type` in perf's order, which has none for TRANSACTION.
+/// bits of `sample_type` in perf's order, without TRANSACTION, which perf does not list.
 pub fn event_as_perf(attr: &Attr, name: &str) -> Vec<(&'static str, String)> {
     let mut fields = attr_as_perf(attr);
     for (field, value) in &mut fields {

@@ -16,12 +16,12 @@ use perfx_format::{KERNEL_PID, Mmap, RecordType, Task};
 struct Mapping {
     start: u64,
     end: u64,
-    /// The offset in the file that is at `start`.
+    /// The offset in the file of the byte at `start`.
     pgoff: u64,
     file: String,
 }
 
-/// Samples by function, or by file where it has no symbol. Functions are searched below `root`.
+/// Counts samples by function, or by file if it has no symbol there. The files are read below `root`.
 pub(crate) fn count_functions(path: &Path, root: &Path) -> perfx_format::Result<BTreeMap<String, u64>> {
     // The newest mapping of a process is the last.
     let mut mappings: BTreeMap<u32, Vec<Mapping>> = BTreeMap::new();

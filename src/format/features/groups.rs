@@ -29,8 +29,8 @@ pub fn read_group_desc(section: &[u8], endian: Endian) -> Option<Vec<GroupDesc<'
     group_desc(&mut Section::new(section, endian))
 }
 
-/// This many events in order, as ranges of those in one group or of a single event, with the number of their
-/// group. perf's groups share no events; an event of several belongs to the first.
+/// The ranges into which groups divide this many events, in order: the events of a group with its number, or
+/// a single event without one. perf's groups share no events; an event in several belongs to the first.
 ///
 /// ```
 /// use perfx_format::features::{GroupDesc, grouped_events};

@@ -61,7 +61,7 @@ fn records(mut rest: &[u8], endian: Endian) -> impl Iterator<Item = Record<'_>> 
     })
 }
 
-/// Appends the records including those inside compressed ones, up to a limit.
+/// Appends the records, including those inside compressed ones, up to a limit.
 fn expand(bytes: &[u8], endian: Endian, expanded: &mut Vec<u8>) -> Result<(), String> {
     let mut decoder = Decoder::new();
     for record in records(bytes, endian) {

@@ -468,7 +468,7 @@ impl Sorter {
         }
         let fail = |e| Error::io("can't write buffered records to a temporary file (TMPDIR)", e);
         let file = match (self.temp_files)() {
-            // A system without files; the recording is in memory, too.
+            // On a system without files, the recording is in memory, too.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(()),
             file => file.map_err(fail)?,
         };

@@ -9,7 +9,7 @@ use crate::Bytes;
 /// Creates an unnamed temporary file, where the caller decides, for data too large for memory.
 pub type TempFiles = Arc<dyn Fn() -> io::Result<File> + Send + Sync>;
 
-/// Files in the system's folder (`TMPDIR`).
+/// Temporary files in the system's folder (`TMPDIR`).
 #[cfg(feature = "fs")]
 pub(super) fn temp_files() -> TempFiles {
     Arc::new(tempfile::tempfile)

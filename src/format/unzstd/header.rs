@@ -21,8 +21,8 @@ pub(crate) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The number of bytes of the header that begins with these; more than there are if they are too few to
-    /// say so. `None` if it is not one.
+    /// The size of the header that begins with these bytes. If they are too few to determine it, a larger
+    /// number than there are. `None` if they begin no header.
     pub(crate) fn size(bytes: &[u8]) -> Option<usize> {
         let magic = [0x28, 0xb5, 0x2f, 0xfd];
         if !magic.starts_with(&bytes[..bytes.len().min(4)]) {

@@ -1,4 +1,4 @@
-//! Decompresses zstd streams by the C library.
+//! Decompresses zstd streams with the C library.
 
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
@@ -16,7 +16,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// The words of the library.
+    /// The library cannot decompress the input; the error is its message.
     pub(crate) fn decompress(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Progress, &'static str> {
         let mut input = InBuffer::around(input);
         let end = out.len();

@@ -33,7 +33,7 @@ pub(crate) struct Decoder {
     /// The bytes of the next part that have arrived.
     part: Vec<u8>,
     frame: FrameHeader,
-    /// The contents of the frame: at least the last window, and what was not returned yet.
+    /// The contents of the frame: at least the last window, and all that has not been returned.
     contents: Vec<u8>,
     /// Bytes of `contents` that were returned.
     returned: usize,
@@ -101,7 +101,7 @@ impl Decoder {
         Ok(Progress { read, hint })
     }
 
-    /// The number of bytes that the next part still needs; of a frame's header, maybe only its first ones.
+    /// The number of missing bytes of the next part; of a header of unknown size, those of its first 5.
     fn missing(&self) -> Result<usize, &'static str> {
         let size = match self.next {
             Next::Frame if is_skippable(&self.part) => 8,
@@ -198,7 +198,7 @@ impl Decoder {
     }
 }
 
-/// True if these bytes begin a frame whose contents are not data, or are too few to know.
+/// True if these bytes begin a frame to skip; if they are fewer than four, true if its first bytes match.
 fn is_skippable(part: &[u8]) -> bool {
     matches!(part, [0x50..=0x5f, rest @ ..] if [0x2a, 0x4d, 0x18].starts_with(&rest[..rest.len().min(3)]))
 }

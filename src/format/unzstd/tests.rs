@@ -24,7 +24,7 @@ fn frame<'a>(size: usize, blocks: impl Iterator<Item = (usize, usize, &'a [u8])>
     out
 }
 
-/// Decompresses pieces of the input into pieces of the output. Returns the last hint, too.
+/// Decompresses pieces of the input into pieces of the output. Also returns the last hint.
 fn decompressed(input: &[u8], piece: usize, room: usize) -> Result<(Vec<u8>, usize), &'static str> {
     let (mut decoder, mut all, mut hint) = (Decoder::new(), Vec::new(), 0);
     for mut piece in input.chunks(piece) {

@@ -136,7 +136,7 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     rename_at_once(from, to).unwrap_or_else(|| rename_new_in_steps(from, to))
 }
 
-/// Does the same where it cannot be done in one step (NFS, Windows).
+/// Renames like [`rename_new`], for systems that cannot do it in one step (NFS, Windows).
 fn rename_new_in_steps(from: &Path, to: &Path) -> io::Result<()> {
     if !from.is_dir() {
         match fs::hard_link(from, to) {

@@ -125,8 +125,8 @@ impl<W: Write> RecordingWriter<W> {
     ///
     /// # Errors
     ///
-    /// The bytes are not whole records; a record belongs to the front of pipe data, or describes an event,
-    /// after the events were written; or the output cannot be written.
+    /// The bytes are not whole records; a record describes an event or, in pipe data, belongs before all
+    /// others; or the output cannot be written.
     pub fn write(&mut self, records: &[u8]) -> Result<()> {
         let origins = crate::Origins::default();
         let mut walker = crate::Walker::new(records, &origins, self.endian);

@@ -37,7 +37,7 @@ impl TracePrinter<'_> {
         })
     }
 
-    /// True if the print format shows the name of the function at this address.
+    /// True if the print format shows a function's name for the address in this field.
     pub fn shows_function(&self, name: &str) -> bool {
         let is_function = |of: &Directive| matches!(of.style, Style::Function { .. });
         self.field_parts(name)
@@ -52,7 +52,7 @@ impl TracePrinter<'_> {
 }
 
 impl FieldText {
-    /// The text in a sample with this raw data; `None` if that lacks the field.
+    /// The text in a sample with this raw data; `None` if the raw data lacks the field.
     pub fn of(&self, raw: &[u8]) -> Option<String> {
         let FieldText { fields, endian, kernel, .. } = self;
         let functions = &mut |_| None;
@@ -73,7 +73,7 @@ impl TextPart {
 }
 
 impl Expr {
-    /// True if it has no other field than this one.
+    /// True if it contains no field other than this one.
     fn is_of(&self, field: usize) -> bool {
         match self {
             Expr::Number(_) | Expr::Text(_) => true,

@@ -31,7 +31,7 @@ impl IntType {
         Number { value, of: self }
     }
 
-    /// The type in which C calculates with it.
+    /// The type in which C calculates with numbers of this type.
     fn promoted(self) -> IntType {
         if self.bytes < IntType::INT.bytes { IntType::INT } else { self }
     }
@@ -74,7 +74,7 @@ impl Number {
         self.value as i64
     }
 
-    /// Its bits, with zeros before them.
+    /// Its bits, without sign extension.
     pub(super) fn bits(self) -> u64 {
         self.value as u64 & u64::MAX >> (64 - 8 * u32::from(self.of.bytes))
     }
@@ -88,7 +88,7 @@ impl Number {
         of.number(self.value)
     }
 
-    /// The result of an operator before it.
+    /// The result of a unary operator.
     pub(super) fn unary(self, sign: u8) -> Number {
         let of = self.of.promoted();
         match sign {

@@ -49,11 +49,11 @@ pub(super) enum Style {
         with_offset: bool,
     },
     Bytes(Notation),
-    /// This many bytes in hex.
+    /// As many bytes as the width, in hex.
     Dump {
         between: &'static str,
     },
-    /// A bitmap of this many bits.
+    /// A bitmap of as many bits as the width.
     Bits {
         as_list: bool,
     },
@@ -90,7 +90,7 @@ pub(super) enum Expr {
     /// The data that a field locates, and its length, bytes.
     Located(usize),
     Length(usize),
-    /// An element of an array, and its type if that is cast.
+    /// An element of an array, and its type if the array is cast.
     Element(Box<[Expr; 2]>, Option<IntType>),
     Unary(u8, Box<Expr>),
     Binary(&'static str, Box<[Expr; 2]>),
@@ -302,7 +302,7 @@ fn split(
         let (fits, what) = match style {
             Style::Text => (of.is_text(fields), "no text"),
             Style::Number { .. } | Style::Function { .. } => (of.is_number(fields), "no number"),
-            Style::Bytes(_) | Style::Dump { .. } | Style::Bits { .. } => (of.is_array(fields), "no bytes"),
+            Style::Bytes(_) | Style::Dump { .. } | Style::Bits { .. } => (of.is_array(fields), "no array"),
         };
         if !fits || given.iter().flatten().any(|given| !given.is_number(fields)) {
             return Err(format!("{what} is given for `{}`", first(from)));
@@ -586,7 +586,7 @@ impl<'p> Parser<'p> {
     fn field(&mut self) -> Result<usize, String> {
         let name = self.word();
         let found = self.fields.iter().position(|field| field.name == name);
-        found.ok_or_else(|| format!("it names no field `{}`", first(name)))
+        found.ok_or_else(|| format!("there is no field `{}`", first(name)))
     }
 
     /// A field with the place of data.
@@ -684,11 +684,11 @@ impl<'p> Parser<'p> {
         let before = self.operators;
         while self.takes(",") {
             self.must("{")?;
-            // Only its value is kept.
+            // Only the number is kept, not the expression.
             self.operators = 0;
             let unknown = self.unknown.len();
             let number = self.expr(depth + 1)?;
-            let number = number.constant().ok_or("the number of a name is not one")?;
+            let number = number.constant().ok_or("the value of a name is not a number")?;
             let constant = self.unknown.get(unknown).and_then(|name| {
                 let known = CONSTANTS.iter().find(|(constant, _)| constant == name);
                 known.map(|(_, value)| *value)
@@ -698,7 +698,7 @@ impl<'p> Parser<'p> {
             let name = match self.expr(depth + 1)? {
                 Expr::Text(name) => Some(name),
                 other if other.constant() == Some(0) => None,
-                _ => return Err("the name of a number is not a text".to_owned()),
+                _ => return Err("the name of a value is not a text".to_owned()),
             };
             self.must("}")?;
             if constant.is_some() {
@@ -709,7 +709,7 @@ impl<'p> Parser<'p> {
         }
         self.operators = before;
         if names.is_empty() && self.unknown.is_empty() {
-            return Err("names of numbers are missing".to_owned());
+            return Err("names of values are missing".to_owned());
         }
         Ok(names)
     }

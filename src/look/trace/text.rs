@@ -13,10 +13,10 @@ use crate::render::readable;
 /// Maximum length of the text of a sample, bytes.
 pub(super) const TEXT_MAX: usize = 1 << 16;
 
-/// Finds the kernel's function at an address: its name, and the bytes from its start.
+/// Finds the kernel's function at an address: its name, and the distance from its start, bytes.
 pub type FindFunction<'f> = dyn FnMut(u64) -> Option<(String, u64)> + 'f;
 
-/// The raw data of a sample, and what its text needs besides.
+/// The raw data of a sample, and the other sources of its text.
 pub(super) struct Values<'a, 'f> {
     pub(super) fields: &'a [NamedField<'a>],
     pub(super) raw: &'a [u8],

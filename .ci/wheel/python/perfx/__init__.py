@@ -1,4 +1,4 @@
-"""Recordings of Linux perf as tables, read and rewritten by the program perfx, which this package brings.
+"""Reads recordings of Linux perf as tables, and rewrites them, with the program perfx, which this package contains.
 
     import perfx
 
@@ -42,18 +42,18 @@ class Error(Exception):
 
 
 class Loss(UserWarning):
-    """perfx did what was asked, but something was lost or is suspect. The text says what and how much."""
+    """perfx succeeded, but something was lost or is suspect. The text describes and counts it."""
 
 
 def program() -> str:
-    """The path of the program: that of `PERFX`, this package's, or the first one in `PATH`."""
+    """The path of the program: `PERFX`, the one of this package, or the first one in `PATH`."""
     given = os.environ.get("PERFX")
     if given:
         return given
     folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user")]
     found = shutil.which("perfx", path=os.pathsep.join(folders)) or shutil.which("perfx")
     if found is None:
-        raise Error("there is no program perfx beside this package or in PATH", 1)
+        raise Error("no program perfx was found in this package or in PATH; PERFX can set its path", 1)
     return found
 
 
@@ -93,14 +93,14 @@ def listed(what: str, recording: Input, **options: Option) -> List[Row]:
 
 
 def inject(recording: Input, output: Input, **options: Option) -> None:
-    """Writes the recording with what the options add: `perfx inject RECORDING -o OUTPUT --OPTIONS`."""
+    """Writes the recording with the additions of the options: `perfx inject RECORDING -o OUTPUT --OPTIONS`."""
     run("inject", "-q", _input(recording), "-o", output, **options)
 
 
 def samples(recording: Input, **options: Option) -> "pyarrow.Table":
     """The samples, each with its event, thread's name, function (`symbol`), DSO and source line, in the order of time.
 
-    The columns are those of the table `samples` of `perfx export parquet`, and those names; `stack` is the
+    The columns are those of the table `samples` of `perfx export parquet`, and these names; `stack` is the
     number of the call chain in the table `stacks`.
     """
     tables = _tables(recording, ["samples", "frames", "dsos", "events"], options)
@@ -126,7 +126,7 @@ def _tables(recording: Input, names: List[str], options: Dict[str, Option]) -> D
         missing_tables = [name for name, file in files.items() if file is None]
         if missing_tables:
             raise Error(f"{os.fspath(recording)}: the recording has no table {missing_tables[0]}", 1)
-        # In memory, because the files go away; without the folders' names as columns.
+        # Read into memory, because the files are deleted, and without the folders' names as columns.
         return {name: parquet.ParquetFile(file).read() for name, file in files.items()}
 
 
@@ -144,7 +144,7 @@ def _looked_up(
 
 def _input(recording: Input) -> str:
     path = os.fspath(recording)
-    # These are not names of files for perfx.
+    # perfx does not take words with these beginnings as names of files.
     return f"./{path}" if path.startswith(("-", "@")) else path
 
 
@@ -164,7 +164,7 @@ def _options(options: Dict[str, Option]) -> List[str]:
 
 
 def _callers() -> int:
-    """The number of frames from `run` to the first one outside of this file."""
+    """The number of frames from `run` to the first one outside this file."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename == __file__:
         depth, frame = depth + 1, frame.f_back

@@ -27,7 +27,7 @@ impl Default for Tables {
     }
 }
 
-/// The lowest length of each code, and the number of bits that are added to it.
+/// The lowest length of each code, and the number of bits whose value is added to it.
 const LITERAL_LENGTHS: [(u32, u8); 36] = [
     (0, 0),
     (1, 0),
@@ -67,7 +67,7 @@ const LITERAL_LENGTHS: [(u32, u8); 36] = [
     (65536, 16),
 ];
 
-/// The lowest length of each code above 31, which are lengths less 3; and the number of bits to add.
+/// The same for lengths of matches, for each code above 31; the lower codes are the length less 3.
 const MATCH_LENGTHS: [(u32, u8); 21] = [
     (35, 1),
     (37, 1),
@@ -254,7 +254,7 @@ fn table<'t>(
     last.as_ref().ok_or(DAMAGED)
 }
 
-/// The offset of a value, which may stand for one of the last three.
+/// The offset that a value stands for: one of the last three, or a new one.
 fn real_offset(last: &mut [usize; 3], value: u64, without_literals: bool) -> Result<usize> {
     let offset = match value + u64::from(without_literals) {
         _ if value > 3 => usize::try_from(value - 3).map_err(|_| DAMAGED)?,
@@ -270,7 +270,7 @@ fn real_offset(last: &mut [usize; 3], value: u64, without_literals: bool) -> Res
     if offset == 0 { Err(DAMAGED) } else { Ok(offset) }
 }
 
-/// Appends `length` bytes from `distance` bytes before the end on, which may be among them.
+/// Appends the `length` bytes that begin `distance` bytes before the end; they may include appended ones.
 fn repeat(contents: &mut Vec<u8>, distance: usize, mut length: usize) -> Result<()> {
     let mut from = contents.len().checked_sub(distance).ok_or(DAMAGED)?;
     while length > 0 {

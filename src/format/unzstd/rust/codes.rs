@@ -10,7 +10,7 @@ pub(super) const DAMAGED: &str = "the data is damaged";
 
 type Result<T> = std::result::Result<T, &'static str>;
 
-/// Bits from the last one to the first; before that, there are zeros.
+/// Bits that are read from the last one to the first, and then zeros.
 pub(super) struct BackwardBits<'a> {
     bytes: &'a [u8],
     /// The number of bits that were not read; negative after reading zeros before the first.
@@ -18,7 +18,7 @@ pub(super) struct BackwardBits<'a> {
 }
 
 impl BackwardBits<'_> {
-    /// The highest bit of the last byte ends the bits.
+    /// The bits end before the highest set bit of the last byte.
     pub(super) fn new(bytes: &[u8]) -> Result<BackwardBits<'_>> {
         let last = bytes.last().filter(|&&last| last != 0).ok_or(DAMAGED)?;
         Ok(BackwardBits { bytes, left: 8 * bytes.len() as isize - 1 - last.leading_zeros() as isize })
@@ -52,7 +52,7 @@ impl BackwardBits<'_> {
     }
 }
 
-/// The 8 bytes from `at` on; after the last there are zeros.
+/// The 8 bytes from `at` on, with zeros after the last one.
 fn word(bytes: &[u8], at: usize) -> u64 {
     Endian::Little.u64(bytes, at).unwrap_or_else(|| {
         let rest = bytes.get(at..).unwrap_or_default();
@@ -60,7 +60,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     })
 }
 
-/// A table of a code whose symbols have fractions of a bit (finite state entropy).
+/// A table of a code whose symbols take fractions of a bit (finite state entropy).
 pub(super) struct Fse {
     /// The logarithm of the number of cells.
     log: u32,
@@ -70,7 +70,7 @@ pub(super) struct Fse {
 #[derive(Clone, Copy, Default)]
 struct Cell {
     symbol: u8,
-    /// The number of bits that are added to `base` for the next cell.
+    /// The number of bits whose value is added to `base` for the next cell.
     bits: u8,
     base: u16,
 }
@@ -81,7 +81,7 @@ impl Fse {
         Fse { log: 0, cells: vec![Cell { symbol, bits: 0, base: 0 }] }
     }
 
-    /// Reads a table of at most `1 << log_max` cells. Returns its size, too, bytes.
+    /// Reads a table of at most `1 << log_max` cells. Also returns its size in bytes.
     pub(super) fn read(bytes: &[u8], log_max: u32) -> Result<(Fse, usize)> {
         let mut at = 0;
         let peek = |at: usize, count: u32| word(bytes, at / 8) as u32 >> (at % 8) & ((1 << count) - 1);
@@ -92,7 +92,7 @@ impl Fse {
         }
         let (mut left, mut probabilities) = (1_i32 << log, Vec::new());
         while left > 0 {
-            // A value up to left + 1. The smaller ones take one bit less.
+            // A value from 0 to `left` + 1. The smaller values take one bit less.
             let count = (left + 1).ilog2() + 1;
             let few = (1 << count) - 2 - left as u32;
             let (value, low) = (peek(at, count), peek(at, count - 1));
@@ -173,14 +173,14 @@ impl Fse {
 /// Maximum length of a Huffman code, bits.
 const HUFFMAN_BITS_MAX: u32 = 11;
 
-/// A table with the symbol, and the length in bits, of the code that begins with each value of `bits` bits.
+/// A table: for each value of `bits` bits, the symbol and the length of the code with which it begins.
 pub(super) struct Huffman {
     bits: u32,
     cells: Vec<(u8, u8)>,
 }
 
 impl Huffman {
-    /// Reads a table. Returns its size, too, bytes.
+    /// Reads a table. Also returns its size in bytes.
     pub(super) fn read(bytes: &[u8]) -> Result<(Huffman, usize)> {
         let (&first, rest) = bytes.split_first().ok_or(DAMAGED)?;
         let (weights, size) = match first {
@@ -209,7 +209,7 @@ impl Huffman {
         if bits > HUFFMAN_BITS_MAX || !left.is_power_of_two() {
             return Err(DAMAGED);
         }
-        // The last symbol has the rest.
+        // The weight of the last symbol follows from the sum.
         weights.push(left.ilog2() as u8 + 1);
         let mut cells = Vec::with_capacity(1 << bits);
         for weight in 1..=bits as u8 {
@@ -233,7 +233,7 @@ impl Huffman {
     }
 }
 
-/// Weights in an FSE code, with two cells in turn. The bits end in the middle of the last but one.
+/// Weights in an FSE code, with two cells in turn. When the bits are used up, the other cell has the last.
 fn compressed_weights(bytes: &[u8]) -> Result<Vec<u8>> {
     let (table, size) = Fse::read(bytes, 6)?;
     let mut bits = BackwardBits::new(bytes.get(size..).ok_or(DAMAGED)?)?;

@@ -1,4 +1,4 @@
-//! A system without nameless files, and without renames that replace nothing.
+//! Systems without nameless files, and without renames that never replace a file.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Nameless files, and renames that replace nothing, where the system has them.
+//! Nameless files, and renames that never replace a file, if the system has them.
 
 use std::fs::File;
 use std::io;
