@@ -76,18 +76,17 @@ fn damage_does_not_spread_past_the_next_sync_point() {
         let (mut changed, mut hidden) = (0, 0);
         for at in (0..whole.len()).step_by(step) {
             let next = psbs.iter().copied().find(|psb| *psb > at as u64).unwrap_or(u64::MAX);
-            for flip in [0xff, 1 << (at % 8)] {
-                let mut bytes = whole.clone();
-                bytes[at] ^= flip;
-                let damaged = decode(&traced, &bytes);
-                let [kept, wanted] = [&damaged, &truth].map(|list| kept(list, at as u64, next));
-                assert!(kept == wanted, "{name}: {flip:#x} at {at}: {} of {}", kept.len(), wanted.len());
-                changed += u32::from(damaged.branches != truth.branches);
-                hidden += u32::from(damaged.branches != truth.branches && damaged.faults.is_empty());
-            }
+            let flip = if at / step % 2 == 0 { 0xff } else { 1 << (at / step / 2 % 8) };
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            let damaged = decode(&traced, &bytes);
+            let [kept, wanted] = [&damaged, &truth].map(|list| kept(list, at as u64, next));
+            assert!(kept == wanted, "{name}: {flip:#x} at {at}: {} of {}", kept.len(), wanted.len());
+            changed += u32::from(damaged.branches != truth.branches);
+            hidden += u32::from(damaged.branches != truth.branches && damaged.faults.is_empty());
         }
         // Damage that gives another valid trace goes unnoticed: a branch the other way, another target.
-        assert!(changed > 50 && hidden * 3 < changed, "{name}: {hidden} of {changed}");
+        assert!(changed > 25 && hidden * 3 < changed, "{name}: {hidden} of {changed}");
     }
 }
 
@@ -125,7 +124,7 @@ fn a_damaged_trace_is_decoded_the_same_however_it_is_cut() {
     for name in ["pebs", "hypervisor", "vm", "events", "rare", "paging", "bdm70", "late-psbend", "lost"] {
         let traced = open(name);
         let whole = &first(&traced).bytes;
-        for round in 0..200 {
+        for round in 0..80 {
             let mut bytes = whole.clone();
             for _ in 0..1 + next(4) {
                 let at = next(bytes.len());
