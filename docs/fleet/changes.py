@@ -89,7 +89,7 @@ def by_build(args, query, paths):
     for old, new, where, before, after in sides:
         found = [it for it in grown(args, before, after, len(sides)) if os.path.basename(it["file"] or "") == program]
         if found and shown != new:
-            print(f"{new}: slower than {old}")
+            print(f"{new}: larger shares than in {old}")
             shown = new
         if found:
             print(f"  on {where}:")

@@ -163,7 +163,7 @@ impl List {
             What::Cgroups => list::What::Cgroups,
             What::Namespaces => list::What::Namespaces,
             What::Mappings => list::What::Mappings,
-            What::Lines => return lines::list(inputs, &stacks, self.rank.insn, self.rank.of_rows(format)?),
+            What::Lines => return lines::list(inputs, &stacks, self.rank.of_lines(format)?),
             What::Fields => return self.fields.list(inputs, &stacks, self.rank.of_rows(format)?),
             What::Syscalls | What::Locks | What::Sched | What::Irqs | What::Io | What::Kmem => {
                 let value = self.what.to_possible_value();

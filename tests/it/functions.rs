@@ -282,6 +282,7 @@ fn options_that_a_list_does_not_have_are_refused() {
     for (line, said) in [
         ("events --head 3", "--head is for functions, stacks, lines, calls and fields"),
         ("dsos --inline", "--inline is for functions and stacks"),
+        ("syscalls --insn", "--insn is for lines"),
         ("stacks --callers main", "--callers is for functions"),
         ("functions --depth 3", "--depth is for --callers and --callees"),
         ("threads --foreign", "options that search for symbols"),

@@ -110,9 +110,15 @@ impl RankArgs {
         Ok(self.head)
     }
 
-    /// The options of lists of lines and fields: refuses those of functions and stacks except for --head.
+    /// The options of lists of lines, and true for instructions: refuses all others.
+    pub(super) fn of_lines(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>, bool)> {
+        let (format, head) = RankArgs { insn: false, ..self.clone() }.of_rows(format)?;
+        Ok((format, head, self.insn))
+    }
+
+    /// The options of lists of fields: refuses those of functions and stacks except for --head.
     pub(super) fn of_rows(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>)> {
-        RankArgs { head: None, insn: false, ..self.clone() }.refuse_all()?;
+        RankArgs { head: None, ..self.clone() }.refuse_all()?;
         Ok((format, self.head))
     }
 

@@ -23,8 +23,7 @@ const LINES: usize = 20;
 pub(super) fn list(
     inputs: &InputsArgs,
     stacks: &StackArgs,
-    by_instruction: bool,
-    (format, head): (FormatArgs, Option<usize>),
+    (format, head, by_instruction): (FormatArgs, Option<usize>, bool),
 ) -> Result<u8> {
     let (Some(wanted), inputs) = inputs.split_first() else {
         bail!(Usage("give a function or a source file: perfx list lines FUNCTION [INPUT]".into()))
