@@ -86,7 +86,14 @@ impl Stacks {
             follower.join(part)
         })?;
         losses.say("not followed", report);
-        let (mut stacks, watched) = follower.finish()?;
+        let (mut stacks, mut watched) = follower.finish()?;
+        if !stacks.durations.is_empty() && stacks.durations.values().all(|calls| calls.took_no_time()) {
+            let what = "the samples of the trace have no times of their own, so the durations of calls and the \
+                        times of functions are not known";
+            report.say(Level::Warning, what);
+            stacks.durations.clear();
+            watched = watched.map(Watched::without_times);
+        }
         if let Some(code) = ChosenCode::of(chosen.filter, stacks.tree.frames(), search)? {
             stacks.retain(&code);
             if stacks.rows.is_empty() {

@@ -82,6 +82,11 @@ impl Calls {
     pub(crate) fn one(ns: u64, off_cpu: u64) -> Calls {
         Calls { count: 1, sum: ns, longest: ns, off_cpu }
     }
+
+    /// True if no call has a duration.
+    pub(crate) fn took_no_time(&self) -> bool {
+        self.sum == 0 && self.off_cpu == 0
+    }
 }
 
 impl AddAssign for Calls {

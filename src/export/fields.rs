@@ -187,6 +187,10 @@ struct Tally {
     later_ends: u64,
     /// The number of pairs that were open when records were lost.
     cut: u64,
+    /// The number of counted samples whose value is no number, or at least 2^63.
+    without_value: u64,
+    /// True if only the beginning of a pair selects it: its end is in any thread.
+    begins_select: bool,
 }
 
 impl<'m> FieldSums<'m> {
@@ -195,7 +199,8 @@ impl<'m> FieldSums<'m> {
         FieldSums { measures, tables: measures.iter().map(|_| Table::default()).collect() }
     }
 
-    /// Adds the samples of a recording that `filter` selects; a pair counts if either sample is selected.
+    /// Adds the samples of a recording that `filter` selects. A pair counts if either sample is selected; of
+    /// pairs whose end may be in another thread, options for threads and CPUs select the beginning.
     /// `record` contains the options of `perf record` that record the necessary tracepoints.
     ///
     /// # Errors
@@ -219,7 +224,12 @@ impl<'m> FieldSums<'m> {
         let roles = self.roles(&facts, &points, record).map_err(|error| error.in_file(&name))?;
         report.say_faults(&recording, Purpose::UseRecords);
         let mut is_selected = selected.as_ref().map(Select::on_thread);
-        let mut tallies: Vec<Tally> = self.measures.iter().map(|_| Tally::default()).collect();
+        let tally = |measure: &Measure<'_>| {
+            let is_of_thread = |role: &Role<'_>| role.key.first() == Some(&"sample.tid");
+            let begins_select = filter.chooses_tasks() && !measure.begin.iter().all(is_of_thread);
+            Tally { begins_select, ..Tally::default() }
+        };
+        let mut tallies: Vec<Tally> = self.measures.iter().map(tally).collect();
         let (mut losses, mut chains, mut lost) =
             (Losses::default(), Chains::default(), LostRecords::default());
         let mut records = recording.records_by_time()?;
@@ -372,8 +382,15 @@ impl<'m> FieldSums<'m> {
             if let Some(lacks) = missing.first() {
                 bail!("{lacks}");
             }
-            let first = self.measures.first().and_then(|measure| measure.begin.first());
-            let wanted = first.map_or("", |role| role.events);
+            let is_event =
+                |role: &&Role<'_>| facts.events.iter().any(|event| matches_name(role.events, &event.name));
+            let necessary: Vec<&Role<'_>> = self
+                .measures
+                .first()
+                .map_or_else(Vec::new, |measure| measure.begin.iter().take(1).chain(measure.end).collect());
+            let missing = necessary.iter().find(|role| !is_event(role));
+            let unusable = necessary.iter().find(|role| known(role).is_empty());
+            let wanted = missing.or(unusable).map_or("", |role| role.events);
             let names: BTreeSet<String> =
                 facts.events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
             let has_format =
@@ -506,12 +523,12 @@ impl Tally {
                 return;
             }
             if is_selected {
-                let value = role.value.as_ref().map(&mut *cell);
-                let value = value.and_then(|value| match value {
+                let value = role.value.as_ref().map(|source| match cell(source) {
                     Cell::Number(number) => i64::try_from(number).ok(),
                     _ => None,
                 });
-                self.add(by, value, has_failed());
+                self.without_value += u64::from(value == Some(None));
+                self.add(by, value.flatten(), has_failed());
             }
             return;
         }
@@ -524,7 +541,7 @@ impl Tally {
             self.later_ends += u64::from(is_selected && !self.ends.insert(key));
             return;
         };
-        if open.is_selected || is_selected {
+        if open.is_selected || is_selected && !self.begins_select {
             by.extend(open.by.into_iter().zip(&role.by).map(|(of_begin, source)| match source {
                 Some(source) => cell(source),
                 None => of_begin,
@@ -550,6 +567,13 @@ impl Tally {
     /// Reports samples whose pair is incomplete. At the start and the end of a recording, there are
     /// always some; with `is_strict`, more are a loss.
     fn say(&self, measure: &Measure<'_>, is_strict: bool, report: &mut Report) {
+        if self.without_value > 0 {
+            let samples = counted(self.without_value, "sample", "samples");
+            let field = measure.value.unwrap_or_default();
+            let what =
+                format!("`{field}` is text or at least 2^63 in {samples}, so it was not added up there");
+            report.say(Level::Loss, what);
+        }
         let open = self.open.values().filter(|open| open.is_selected).count() as u64;
         let [without_end, without_beginning] = [self.again + open, self.without_beginning];
         if without_end + without_beginning == 0 {

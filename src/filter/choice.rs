@@ -330,6 +330,14 @@ impl FilterOptions {
         (by_number || by_name || by_function || others, !windows.is_empty() || kind.is_set() || *drop_unused)
     }
 
+    /// True if samples are selected by their threads, CPUs or code.
+    pub fn chooses_tasks(&self) -> bool {
+        let (windows, conditions) = Default::default();
+        let (event, kind) = Default::default();
+        FilterOptions { windows, conditions, event, kind, drop_unused: false, ..self.clone() }
+            .chooses_samples()
+    }
+
     /// True if samples are selected by their functions.
     pub fn chooses_functions(&self) -> bool {
         self.symbol.is_set() || self.leaf.is_set()

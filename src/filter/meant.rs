@@ -68,6 +68,11 @@ pub fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -
     if similar.is_empty() {
         return "no function has a name".to_owned();
     }
+    if let [only] = similar[..]
+        && only.contains(wanted)
+    {
+        return format!("`{wanted}` is a part of the name `{only}`: give all of it");
+    }
     let several = similar.iter().all(|known| known.contains(wanted));
     let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
     let similar = similar.join(", ");
@@ -103,6 +108,12 @@ pub(crate) fn parts_of_names<'r, 'n>(
         let contains = |name: &&&[u8]| name.windows(part.len().max(1)).any(|window| window == part);
         let mut containing = names.iter().filter(contains);
         let first = containing.next().filter(|_| containing.next().is_none());
+        // The name of a tracepoint without its system, or of a file without its folder.
+        let is_last = |name: &&&[u8]| {
+            name.strip_suffix(part).is_some_and(|rest| rest.ends_with(b":") || rest.ends_with(b"/"))
+        };
+        let mut last = names.iter().filter(is_last);
+        let first = last.next().filter(|_| last.next().is_none()).or(first);
         first.filter(|_| !names.iter().any(|name| is(regex, name))).copied()
     };
     values.iter().map(|regex| (regex, only(regex))).collect()
@@ -231,6 +242,26 @@ mod tests {
         ] {
             assert_eq!(shortened(name), short);
         }
+    }
+
+    #[test]
+    fn the_last_part_of_a_name_is_preferred() {
+        let names = [&b"timer:timer_start"[..], b"timer:hrtimer_start", b"/usr/lib/a.so", b"/opt/a.so.1"];
+        let part = |wanted: &str| {
+            let values = [whole(wanted).unwrap()];
+            let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
+            parts_of_names(&values, names.iter().copied(), is)[0].1
+        };
+        assert_eq!(part("timer_start"), Some(names[0]));
+        assert_eq!(part("hrtimer"), Some(names[1]));
+        assert_eq!(part("a.so"), Some(names[2]));
+        assert_eq!((part("start"), part("timer:hrtimer_start")), (None, None));
+    }
+
+    #[test]
+    fn a_part_of_one_name_only_is_not_called_a_part_of_several() {
+        let text = unknown("conso", NAMES.iter().copied());
+        assert_eq!(text, "`conso` is a part of the name `malloc_consolidate`: give all of it");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::render::readable;
 pub use field_text::FieldText;
 use parse::{Parts, parse};
 pub use text::FindFunction;
-use text::{TEXT_MAX, Values};
+use text::{TEXT_MAX, Values, WORK_MAX};
 
 /// Maximum length of a format, bytes; the text of a sample takes time in proportion to it.
 const FORMAT_MAX: usize = 1 << 14;
@@ -130,7 +130,7 @@ impl<'t> TracePrinter<'t> {
         let mut text = String::new();
         if let Ok(parts) = &self.parts {
             let (fields, endian, texts) = (&self.fields[..], self.endian, &self.kernel.texts);
-            let mut values = Values { fields, raw, endian, texts, functions };
+            let mut values = Values { fields, raw, endian, texts, functions, work: WORK_MAX };
             if parts.parts.iter().try_for_each(|part| values.part(part, &mut text)).is_some() {
                 return text;
             }
@@ -241,6 +241,29 @@ mod tests {
             Some(why) => Err(format!("{why}; {shown}")),
             None => Ok(shown),
         }
+    }
+
+    #[test]
+    fn no_text_of_a_format_reaches_a_terminal_unescaped() {
+        for (format, text) in [
+            ("\"a\\\u{1b}[31m%s\", REC->comm", "a\\u{1b}[31msh"),
+            (r#""a\rb%s", REC->comm"#, "a\\rbsh"),
+            ("\"a\u{202e}b%s\", REC->comm", "a\\u{202e}bsh"),
+            ("\"%s\", __print_symbolic(REC->pid, { -2, \"x\\\u{7}\" })", "x\\u{7}"),
+        ] {
+            assert_eq!(shown(format).as_deref(), Ok(text), "{format}");
+        }
+    }
+
+    #[test]
+    fn widths_and_texts_that_are_cut_off_are_limited() {
+        let wide = shown(r#""%*pI4|%*s", 0x7fffffff, REC->args, 0x7fffffff, REC->comm"#).unwrap();
+        assert!(wide.len() < 1000, "{} bytes", wide.len());
+        let cut = format!(r#""{}"{}"#, "%.0s".repeat(999), ", REC->comm".repeat(999));
+        assert_eq!(shown(&cut).as_deref(), Ok(""));
+        let long = format!("__print_symbolic(REC->pid, {{ -2, \"{}\" }})", "x".repeat(9999));
+        let cut = format!(r#""{}"{}"#, "%.0s".repeat(30), format!(", {long}").repeat(30));
+        assert!(shown(&cut).is_err() || shown(&cut).unwrap().starts_with("[FAILED"));
     }
 
     #[test]

@@ -409,12 +409,27 @@ fn calls_that_are_not_in_the_trace_are_reported() {
     let ran = run(&["leav"]);
     assert!(ran.stderr.contains("no function has the name `leav`; similar names: `leaf`"), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
+    let ran = run(&["lea"]);
+    assert!(ran.stderr.contains("`lea` is a part of the name `leaf`: give all of it"), "{}", ran.stderr);
     let ran = run(&["_start_c"]);
     assert!(ran.stderr.contains("no call began and ended in the trace; "), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
     assert_eq!(run(&[]).code, Some(2));
     assert_eq!(run(&["leaf", "--callers", "main"]).code, Some(2));
     assert_eq!(perfx(args!["list", "events", "--between", "a", "b", data("times")]).code, Some(2));
+}
+
+#[test]
+fn calls_of_a_trace_without_times_have_no_durations() {
+    let root = data("times").parent().unwrap().join("root");
+    for words in [&["functions", "--itrace"][..], &["calls", "[small64]"]] {
+        let files = args!["--foreign", "--root", root, "-i", data("etm-times")];
+        let words: Vec<std::ffi::OsString> = ["list"].iter().chain(words).map(Into::into).collect();
+        let ran = perfx([&words[..], &files].concat());
+        assert!(ran.stderr.contains("no times of their own"), "{}", ran.stderr);
+        assert_eq!(ran.code, Some(3));
+        assert!(!ran.text().contains("mean ns"), "{}", ran.text());
+    }
 }
 
 #[test]

@@ -202,10 +202,23 @@ fn a_list_says_what_the_recording_lacks() {
         (&["fields", "sys_exit", "--by", "rett"], "recorded/trace.p61.data", "did you mean `ret`?"),
         (&["fields", "sys_exit", "--by", "caller"], "recorded/trace.p61.data", "perf record -g"),
         (&["fields", "cpu-clock"], "recorded/plain.p61.data", "`cpu-clock` is no tracepoint"),
+        (
+            &["fields", "sys_enter", "--until", "sys_ex"],
+            "recorded/trace.p61.data",
+            "no event `sys_ex`; it has",
+        ),
     ] {
         let ran = list(words, input);
         assert!(ran.code == Some(1) && ran.stderr.contains(said), "{words:?}: {}", ran.stderr);
     }
+    let ran = list(&["fields", "sys_enter", "--of", "comm"], "recorded/trace.p61.data");
+    assert!(
+        ran.code == Some(3) && ran.stderr.contains("`comm` is text or at least 2^63 in 7"),
+        "{}",
+        ran.stderr
+    );
+    let ran = list(&["sched", "--cpu", "0"], "recorded/waits.p61.data");
+    assert!(ran.code == Some(2) && ran.stderr.contains("--tid and --cpu select samples"), "{}", ran.stderr);
     let ran = list(&["irqs"], "recorded/waits.p61.data");
     assert!(ran.code == Some(3) && ran.stderr.contains("has no samples"), "{}", ran.stderr);
     for words in [&["events", "--by", "x"][..], &["functions", "--until", "x"], &["syscalls", "--of", "ret"]]

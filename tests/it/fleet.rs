@@ -398,8 +398,10 @@ fn planted_regressions_are_found_and_nothing_else(tier: Tier) {
     let shown = ask(&["builds", "burn"]);
     let id = |build: usize| format!("{:02x}", build + 1).repeat(20);
     let found: Vec<&str> = shown.lines().filter(|line| line.contains(": larger shares than in ")).collect();
-    let expected: Vec<_> =
-        planted.iter().map(|&(build, ..)| format!("{}: larger shares than in {}", id(build), id(build - 1))).collect();
+    let expected: Vec<_> = planted
+        .iter()
+        .map(|&(build, ..)| format!("{}: larger shares than in {}", id(build), id(build - 1)))
+        .collect();
     assert_eq!(found, expected, "{shown}");
     assert!(shown.contains(&format!("{} (burn): ", FUNCTIONS[planted[0].1])), "{shown}");
     let last = shown.split(": larger shares than in ").last().unwrap();

@@ -92,7 +92,8 @@ fn is_everywhere(text: &str) -> bool {
     let words = [
         "tmp", "home", "root", "opt", "usr", "lib", "bin", "dev", "zero", "perf", "perf-exec", "record",
         "stat", "//anon", "inode:[perf_event]", "swapper", "dwarf", "(deleted)", "zero (deleted)",
-        "{anon_group}", "user.slice", "msec", "x86_64", "rcu_preempt", "trace", "system.slice",
+        "{anon_group}", "user.slice", "msec", "x86_64", "rcu_preempt", "trace", "system.slice", "kworker",
+        "kworker/1:1H", "1:1H",
     ];
     let events = [
         "cpu-clock", "task-clock", "page-faults", "faults", "context-switches", "cs", "dummy", "cycles",
@@ -100,8 +101,10 @@ fn is_everywhere(text: &str) -> bool {
         "migrations", "mem:0x", "alignment-faults", "emulation-faults", "duration_time",
     ];
     let numbers = text.bytes().all(|byte| byte.is_ascii_digit() || b",.-:".contains(&byte));
-    let tracepoint =
-        ["sched:", "syscalls:", "raw_syscalls:", "exceptions:", "timer:", "irq:", "signal:", "task:"];
+    let tracepoint = [
+        "sched:", "syscalls:", "raw_syscalls:", "exceptions:", "timer:", "irq:", "signal:", "task:", "lock:",
+        "kmem:",
+    ];
     numbers
         || text.starts_with('-')
         || text.starts_with("dwarf,")

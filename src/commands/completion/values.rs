@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use clap::Arg;
 use clap::builder::PossibleValue;
+use perfx_look::render::is_hidden;
 use perfx_passes::PassSpec;
 use regex::Regex;
 
@@ -111,14 +112,13 @@ fn names(before: &[&str], typed: &str, all: impl FnOnce(&str) -> Option<Vec<Stri
 
 /// The names in a list, from another run of this program, whose reports and errors are discarded.
 fn listed(path: &str, what: &str, key: &str) -> Option<Vec<String>> {
-    if fs::metadata(path).ok()?.len() > LARGEST {
-        return None;
-    }
+    // A read from a pipe would take the data from its reader.
+    fs::metadata(path).ok().filter(|file| file.is_file() && file.len() <= LARGEST)?;
     let mut command = Command::new(std::env::current_exe().ok()?);
     command.args(["list", what, "--json", "-q", "--", path]).stdin(Stdio::null()).stderr(Stdio::null());
     let document: serde_json::Value = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
     let name = |row: &serde_json::Value| {
-        let name = row.get(key)?.as_str()?;
+        let name = row.get(key)?.as_str().filter(|name| !name.chars().any(is_hidden))?;
         // A DSO can also be chosen by its file name.
         Some(name.rsplit_once('/').filter(|_| what == "dsos").map_or(name, |(_, name)| name).to_owned())
     };

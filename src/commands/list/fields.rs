@@ -98,6 +98,11 @@ impl FieldArgs {
     ) -> Result<u8> {
         self.refuse(false)?;
         let Some(ready) = Ready::named(name) else { bail!("{name} is no list") };
+        if ready.is_of_others && stacks.filter()?.chooses_tasks() {
+            let what = "options such as --tid and --cpu select samples by the thread and CPU in which they were \
+                        taken, but the rows are of the threads that wait or run; leave them out";
+            bail!(Usage(format!("{name}: {what}")));
+        }
         let by: Vec<Column<'_>> = self.by.iter().map(|by| Column { from: by, title: by }).collect();
         let own = |measure: &Measure<'static>| {
             if by.is_empty() { *measure } else { Measure { by: &by, ..*measure } }

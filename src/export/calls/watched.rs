@@ -56,6 +56,8 @@ pub struct Watched {
     pub unfinished: u64,
     /// The slowest ones, in descending order of duration.
     pub slowest: Vec<Instance>,
+    /// True if they have no durations because the trace has no times.
+    pub is_timeless: bool,
 }
 
 /// The calls of functions, or the spans between functions.
@@ -95,6 +97,11 @@ pub enum CallList {
 }
 
 impl Watched {
+    /// The same without durations, for a trace without times.
+    pub(super) fn without_times(self) -> Watched {
+        Watched { durations: Durations::default(), slowest: Vec::new(), is_timeless: true, ..self }
+    }
+
     /// The list of the spans or the calls.
     pub fn list(&self, are_spans: bool) -> CallList {
         let [functions, until] = self.functions.each_ref().map(|names| names.iter().cloned().collect());

@@ -11,6 +11,8 @@ pub struct Ready {
     pub measures: &'static [Measure<'static>],
     /// The options of `perf record` that record the necessary tracepoints.
     pub record: &'static str,
+    /// True if rows are of other threads than those in which the samples were taken.
+    pub is_of_others: bool,
 }
 
 const fn role<'a>(events: &'a str, key: &'a [&'a str]) -> Role<'a> {
@@ -65,6 +67,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-e raw_syscalls:sys_enter,raw_syscalls:sys_exit",
+        is_of_others: false,
     },
     Ready {
         name: "locks",
@@ -87,6 +90,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-g -e lock:contention_begin,lock:contention_end",
+        is_of_others: false,
     },
     Ready {
         name: "sched",
@@ -133,6 +137,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-a -e sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new",
+        is_of_others: true,
     },
     Ready {
         name: "irqs",
@@ -176,6 +181,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-a -e 'irq:*,workqueue:*'",
+        is_of_others: false,
     },
     Ready {
         name: "io",
@@ -203,6 +209,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-a -e block:block_rq_issue,block:block_rq_complete",
+        is_of_others: false,
     },
     Ready {
         name: "kmem",
@@ -227,6 +234,7 @@ pub static READY: [Ready; 6] = [
             },
         ],
         record: "-e kmem:kmalloc,kmem:kmem_cache_alloc",
+        is_of_others: false,
     },
 ];
 

@@ -6,7 +6,7 @@ use perfx_format::Endian;
 use perfx_format::tracepoint::NamedField;
 
 use super::parse::{Directive, Expr, Style, TextPart};
-use super::text::Values;
+use super::text::{Values, WORK_MAX};
 use super::{Kernel, TracePrinter};
 
 /// The part of a print format that shows one field, and only this one.
@@ -56,7 +56,8 @@ impl FieldText {
     pub fn of(&self, raw: &[u8]) -> Option<String> {
         let FieldText { fields, endian, kernel, .. } = self;
         let functions = &mut |_| None;
-        let mut values = Values { fields, raw, endian: *endian, texts: &kernel.texts, functions };
+        let (endian, texts, work) = (*endian, &kernel.texts, WORK_MAX);
+        let mut values = Values { fields, raw, endian, texts, functions, work };
         let mut text = String::new();
         self.parts.iter().try_for_each(|part| values.part(part, &mut text))?;
         Some(text)

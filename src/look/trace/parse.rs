@@ -4,7 +4,7 @@ use perfx_format::tracepoint::{NamedField, TraceFieldKind};
 
 use super::notation::Notation;
 use super::number::{IntType, Number};
-use crate::render::readable;
+use crate::render::{printable, readable};
 
 /// Maximum depth of an expression, and maximum number of its operators.
 const DEPTH_MAX: u32 = 64;
@@ -383,6 +383,11 @@ impl<'p> Parser<'p> {
     /// Adjacent string literals.
     fn string(&mut self) -> Result<String, String> {
         let mut text = String::new();
+        // The text of a format may contain commands for a terminal.
+        let push = |text: &mut String, letter: char| match letter {
+            '\n' | '\t' => text.push(letter),
+            letter => *text += &printable(letter.encode_utf8(&mut [0; 4])),
+        };
         self.must("\"")?;
         loop {
             let mut letters = self.rest.chars();
@@ -397,14 +402,14 @@ impl<'p> Parser<'p> {
                 '\\' => match letters.next().ok_or("a string is not terminated")? {
                     'n' => text.push('\n'),
                     't' => text.push('\t'),
-                    'r' => text.push('\r'),
-                    other => text.push(other),
+                    'r' => push(&mut text, '\r'),
+                    other => push(&mut text, other),
                 },
                 // As in perf.
                 letter if letter.is_control() && letter != '\n' => {
                     return Err("a string has a control character".to_owned());
                 }
-                letter => text.push(letter),
+                letter => push(&mut text, letter),
             }
             self.rest = letters.as_str();
         }

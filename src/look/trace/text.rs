@@ -13,6 +13,12 @@ use crate::render::readable;
 /// Maximum length of the text of a sample, bytes.
 pub(super) const TEXT_MAX: usize = 1 << 16;
 
+/// Maximum size of a set of bits, bytes: 65,536 CPUs.
+const BITS_MAX: usize = 1 << 13;
+
+/// Maximum length of all texts of a sample before they are cut to a precision, bytes.
+pub(super) const WORK_MAX: usize = 4 * TEXT_MAX;
+
 /// Finds the kernel's function at an address: its name, and the distance from its start, bytes.
 pub type FindFunction<'f> = dyn FnMut(u64) -> Option<(String, u64)> + 'f;
 
@@ -24,6 +30,8 @@ pub(super) struct Values<'a, 'f> {
     /// Texts of the kernel by their addresses.
     pub(super) texts: &'a HashMap<u64, String>,
     pub(super) functions: &'a mut FindFunction<'f>,
+    /// The number of bytes that may still be written before they are cut to a precision.
+    pub(super) work: usize,
 }
 
 /// Data in a sample: the raw data from its first byte on, and the data's size.
@@ -66,10 +74,11 @@ impl<'a> Values<'a, '_> {
             Style::Text => {
                 let mut text = String::new();
                 self.text(of, &mut text)?;
+                // Even if most of it is cut off.
+                self.work = self.work.checked_sub(text.len())?;
                 if let Some(precision) = width.precision {
                     text = text.chars().take(precision).collect();
                 }
-                width.width = width.width.min(TEXT_MAX);
                 padded(out, &text, width);
             }
             Style::Function { with_offset } => {
@@ -92,7 +101,7 @@ impl<'a> Values<'a, '_> {
             Style::Bits { as_list } => {
                 let bytes = self.data(of)?.bytes();
                 let size = width.width.div_ceil(64).saturating_mul(8).min(bytes.len());
-                *out += &self.bits(&bytes[..size], *as_list);
+                *out += &self.bits(&bytes[..size], *as_list)?;
             }
             Style::Number { .. } => return None,
         }
@@ -146,12 +155,12 @@ impl<'a> Values<'a, '_> {
                 *out += &format!("{{{}}}", numbers.collect::<Vec<_>>().join(","));
             }
             Expr::Bits { field, as_list } => {
-                *out += &self.bits(self.data(&Expr::Located(*field))?.bytes(), *as_list)
+                *out += &self.bits(self.data(&Expr::Located(*field))?.bytes(), *as_list)?;
             }
             Expr::Field(field) if self.fields[*field].kind == TraceFieldKind::Pointer => {
                 let address = self.number(of)?.bits();
                 match self.texts.get(&address) {
-                    Some(text) => out.push_str(text),
+                    Some(text) => *out += &readable(text.as_bytes()),
                     None => *out += &format!("{address:x}"),
                 }
             }
@@ -161,8 +170,10 @@ impl<'a> Values<'a, '_> {
         (out.len() <= TEXT_MAX).then_some(())
     }
 
-    fn bits(&self, bytes: &[u8], as_list: bool) -> String {
-        if as_list { bit_list(bytes, self.endian) } else { bitmap(bytes, self.endian) }
+    /// A set of bits; `None` if it is too large.
+    fn bits(&self, bytes: &[u8], as_list: bool) -> Option<String> {
+        let text = if as_list { bit_list } else { bitmap };
+        (bytes.len() <= BITS_MAX).then(|| text(bytes, self.endian))
     }
 
     /// The data of an array.
@@ -264,7 +275,7 @@ fn push_number(out: &mut String, number: i64, bits: u32, base: Base, width: Widt
 }
 
 fn padded(out: &mut String, text: &str, width: Width) {
-    let blanks = " ".repeat(width.width.saturating_sub(text.chars().count()));
+    let blanks = " ".repeat(width.width.min(TEXT_MAX).saturating_sub(text.chars().count()));
     match width.left {
         true => *out += &format!("{text}{blanks}"),
         false => *out += &format!("{blanks}{text}"),
