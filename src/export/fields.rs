@@ -223,6 +223,12 @@ impl<'m> FieldSums<'m> {
         let points = printers(&events, &features, endian);
         let roles = self.roles(&facts, &points, record).map_err(|error| error.in_file(&name))?;
         report.say_faults(&recording, Purpose::UseRecords);
+        if let Some(options) = record {
+            for title in self.unanswered() {
+                let what = format!("{title}: not listed, because the recording lacks what it needs");
+                report.say(Level::Info, format!("{what}: perf record {options}"));
+            }
+        }
         let mut is_selected = selected.as_ref().map(Select::on_thread);
         let tally = |measure: &Measure<'_>| {
             let is_of_thread = |role: &Role<'_>| role.key.first() == Some(&"sample.tid");
@@ -294,6 +300,16 @@ impl<'m> FieldSums<'m> {
             }
         }
         Ok(())
+    }
+
+    /// The titles of the measures that the recording has no tracepoints or fields for.
+    fn unanswered(&self) -> BTreeSet<&'m str> {
+        let with = |is_answered: bool| {
+            let tables = self.measures.iter().zip(&self.tables);
+            let tables = tables.filter(move |(_, table)| table.is_answered == is_answered);
+            tables.map(|(measure, _)| measure.title).collect::<BTreeSet<_>>()
+        };
+        with(false).difference(&with(true)).copied().collect()
     }
 
     /// The roles of each event.

@@ -217,6 +217,8 @@ fn a_list_says_what_the_recording_lacks() {
         "{}",
         ran.stderr
     );
+    let ran = list(&["sched"], "recorded/off-cpu.p61.data");
+    assert!(ran.stderr.contains("wake-ups: not listed, because the recording lacks"), "{}", ran.stderr);
     let ran = list(&["sched", "--cpu", "0"], "recorded/waits.p61.data");
     assert!(ran.code == Some(2) && ran.stderr.contains("--tid and --cpu select samples"), "{}", ran.stderr);
     let ran = list(&["irqs"], "recorded/waits.p61.data");
