@@ -236,7 +236,10 @@ impl RankArgs {
                 ),
                 _ => match meant(name, ranking.names()) {
                     Ok(_) => format!("`{name}` has no share of the samples"),
-                    Err(_) => unknown(name, ranking.names()),
+                    Err(_) if self.inline => unknown(name, ranking.names()),
+                    Err(_) => {
+                        format!("{}; --inline also lists inlined functions", unknown(name, ranking.names()))
+                    }
                 },
             };
             report.say(Level::Warning, what);
