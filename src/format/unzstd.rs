@@ -39,20 +39,16 @@ pub(crate) fn append(
     out: &mut Vec<u8>,
     most: usize,
 ) -> Result<usize, String> {
-    let mut hint = 0;
-    while !input.is_empty() {
-        loop {
-            out.reserve(ROOM);
-            let progress = decoder.decompress(input, out)?;
-            if out.len() > most {
-                return Err(format!("expands to more than {most} bytes"));
-            }
-            hint = progress.hint;
-            input = &input[progress.read..];
-            if out.len() < out.capacity() {
-                break;
-            }
+    let (mut hint, mut is_full) = (0, false);
+    while !input.is_empty() || is_full {
+        out.reserve(ROOM);
+        let progress = decoder.decompress(input, out)?;
+        if out.len() > most {
+            return Err(format!("expands to more than {most} bytes"));
         }
+        hint = progress.hint;
+        input = &input[progress.read..];
+        is_full = out.len() == out.capacity();
     }
     Ok(hint)
 }

@@ -30,7 +30,8 @@ pub fn read_group_desc(section: &[u8], endian: Endian) -> Option<Vec<GroupDesc<'
 }
 
 /// The ranges into which groups divide this many events, in order: the events of a group with its number, or
-/// a single event without one. perf's groups share no events; an event in several belongs to the first.
+/// a single event without one. Groups of perf share no events. In a damaged section, an event of several groups
+/// belongs to the first.
 ///
 /// ```
 /// use perfx_format::features::{GroupDesc, grouped_events};

@@ -1,7 +1,5 @@
 //! Reads the headers of zstd frames and blocks: RFC 8878, 3.1.1.
 
-use crate::Endian;
-
 /// The size of a block's header, bytes.
 pub(crate) const BLOCK_HEADER_SIZE: usize = 3;
 
@@ -20,9 +18,14 @@ pub(crate) struct FrameHeader {
     pub(crate) has_checksum: bool,
 }
 
+/// The number in these bytes, at most 8, the lowest first.
+pub(crate) fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
 impl FrameHeader {
-    /// The size of the header that begins with these bytes. If they are too few to determine it, a larger
-    /// number than there are. `None` if they begin no header.
+    /// The size of the header that begins with these bytes; larger than their number if there are too few to
+    /// tell. `None` if they begin no header.
     pub(crate) fn size(bytes: &[u8]) -> Option<usize> {
         let magic = [0x28, 0xb5, 0x2f, 0xfd];
         if !magic.starts_with(&bytes[..bytes.len().min(4)]) {
@@ -44,22 +47,14 @@ impl FrameHeader {
         if descriptor & 8 != 0 {
             return None;
         }
-        let number = |at: usize, len: usize| match len {
-            0 => Some(0),
-            1 => bytes.get(at).map(|&byte| u64::from(byte)),
-            2 => Endian::Little.u16(bytes, at).map(u64::from),
-            4 => Endian::Little.u32(bytes, at).map(u64::from),
-            _ => Endian::Little.u64(bytes, at),
-        };
         let is_single = descriptor & 0x20 != 0;
-        let at = 5 + usize::from(!is_single);
-        let dictionary_size = [0, 1, 2, 4][usize::from(descriptor & 3)];
-        let dictionary = number(at, dictionary_size)? as u32;
-        let at = at + dictionary_size;
-        let content_size = match size - at {
+        let fields = &bytes[5 + usize::from(!is_single)..];
+        let (dictionary, content) = fields.split_at([0, 1, 2, 4][usize::from(descriptor & 3)]);
+        let dictionary = little(dictionary) as u32;
+        let content_size = match content.len() {
             0 => None,
-            2 => Some(number(at, 2)? + 256),
-            len => Some(number(at, len)?),
+            2 => Some(little(content) + 256),
+            _ => Some(little(content)),
         };
         let window = match content_size.filter(|_| is_single) {
             Some(size) => size,
@@ -85,8 +80,7 @@ pub(crate) struct BlockHeader {
 impl BlockHeader {
     /// Reads the header at the start; `None` if it is cut off.
     pub(crate) fn read(bytes: &[u8]) -> Option<BlockHeader> {
-        let &[a, b, c] = bytes.first_chunk()?;
-        let size = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
+        let size = little(bytes.first_chunk::<BLOCK_HEADER_SIZE>()?) as usize;
         Some(BlockHeader { is_last: size & 1 != 0, kind: (size >> 1 & 3) as u8, size: size >> 3 })
     }
 

@@ -1,4 +1,4 @@
-//! Decompresses zstd streams in Rust, each block as soon as it is complete: RFC 8878, 3.1.
+//! Decompresses zstd streams (RFC 8878, 3.1) in Rust, each block as soon as it is complete.
 
 use std::hash::Hasher as _;
 
@@ -20,7 +20,7 @@ const WINDOW_MAX: u64 = 128 << 20;
 #[derive(Clone, Copy)]
 enum Next {
     Frame,
-    /// A frame to skip, of which this many bytes are left.
+    /// The rest of a frame to skip, bytes.
     Skipped(usize),
     BlockHeader,
     Block(BlockHeader),
@@ -178,7 +178,7 @@ impl Decoder {
     fn block(&mut self, header: BlockHeader, part: &[u8]) -> Result<(), &'static str> {
         let window = self.frame.window as usize;
         let old = self.contents.len().saturating_sub(window);
-        // Moving a window for each window of contents takes linear time.
+        // One window is moved for at least one window of new contents, so the time is linear.
         if old > window.max(BLOCK_MAX) {
             self.contents.drain(..old);
             self.returned = self.contents.len();
@@ -187,7 +187,13 @@ impl Decoder {
         match header.kind {
             0 => self.contents.extend_from_slice(part),
             1 => self.contents.resize(before + header.size, *part.first().ok_or(DAMAGED)?),
-            _ => self.tables.decompress(part, &mut self.contents)?,
+            _ => {
+                let decompressed = self.tables.decompress(part, &mut self.contents);
+                if decompressed.is_err() {
+                    self.contents.truncate(before);
+                }
+                decompressed?;
+            }
         }
         let more = &self.contents[before..];
         self.total += more.len() as u64;

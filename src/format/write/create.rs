@@ -10,25 +10,6 @@ use super::new_file::{NewFile, folder};
 use super::recording::Created;
 use crate::{Endian, Error, Event, Result};
 
-/// A file that gets its name when it is complete.
-struct Unnamed {
-    new_file: NewFile,
-    path: PathBuf,
-    name: Arc<str>,
-}
-
-impl Created for Unnamed {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn commit(self: Box<Self>) -> io::Result<()> {
-        let Unnamed { new_file, path, .. } = *self;
-        new_file.sync_to_replace(&path)?;
-        new_file.replace(&path)
-    }
-}
-
 impl RecordingWriter<File> {
     /// Writes a file that gets its name in [`RecordingWriter::finish`], and only then replaces an existing
     /// one, which may be the recording that is being read. Until then it has no name, or on file systems
@@ -45,7 +26,11 @@ impl RecordingWriter<File> {
         let (new_file, path) = create(path).map_err(fail)?;
         let file = new_file.file().try_clone().map_err(fail)?;
         let mut writer = RecordingWriter::to_file(file, events, endian).map_err(|e| e.file(&name))?;
-        writer.created = Some(Box::new(Unnamed { new_file, path, name }));
+        let commit = Box::new(move || {
+            new_file.sync_to_replace(&path)?;
+            new_file.replace(&path)
+        });
+        writer.created = Some(Created { name, commit });
         Ok(writer)
     }
 }

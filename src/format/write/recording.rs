@@ -44,15 +44,15 @@ pub struct RecordingWriter<W: Write> {
     endian: Endian,
     file: Option<FileForm<W>>,
     /// `Some` for a file that is created by its path.
-    pub(super) created: Option<Box<dyn Created>>,
+    pub(super) created: Option<Created>,
 }
 
 /// A file that is created by its path, and gets its name when it is complete.
-pub(super) trait Created: Send {
+pub(super) struct Created {
     /// The given path, for errors.
-    fn name(&self) -> &Arc<str>;
-
-    fn commit(self: Box<Self>) -> io::Result<()>;
+    pub(super) name: Arc<str>,
+    /// Gives the complete file its name.
+    pub(super) commit: Box<dyn FnOnce() -> io::Result<()> + Send + Sync>,
 }
 
 /// The parts of a file that are known before its end.
@@ -212,15 +212,14 @@ impl<W: Write> RecordingWriter<W> {
             None => None,
         };
         let RecordingWriter { out, created, .. } = self;
-        let fail = |error| unwritable(error, created.as_deref());
+        let fail = |error| unwritable(error, created.as_ref());
         let mut out = out.into_inner().map_err(|e| fail(e.into_error()))?;
         if let Some((header, set_header)) = header {
             set_header(&mut out, &header).map_err(fail)?;
         }
         out.flush().map_err(fail)?;
-        if let Some(created) = created {
-            let name = created.name().clone();
-            created.commit().map_err(|error| Error::io("can't be written", error).file(&name))?;
+        if let Some(Created { name, commit }) = created {
+            commit().map_err(|error| Error::io("can't be written", error).file(&name))?;
         }
         Ok(out)
     }
@@ -237,14 +236,14 @@ impl<W: Write> RecordingWriter<W> {
             aux => file.features.insert(Feature::AUXTRACE, write_auxtrace_index(aux, self.endian).into()),
         };
         let types = write_tail(&mut self.out, data, &file.features, &[], &file.event_types, self.endian);
-        let types = types.map_err(|error| unwritable(error, self.created.as_deref()))?;
+        let types = types.map_err(|error| unwritable(error, self.created.as_ref()))?;
         let header = file.front.header(data, types, file.features.keys().copied());
         Ok((header, file.set_header))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
-        self.out.write_all(bytes).map_err(|error| unwritable(error, self.created.as_deref()))
+        self.out.write_all(bytes).map_err(|error| unwritable(error, self.created.as_ref()))
     }
 }
 
@@ -255,9 +254,9 @@ type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
 /// Adds the name of the file to an error, if there is one.
-fn unwritable(error: io::Error, created: Option<&dyn Created>) -> Error {
+fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
     match created {
-        Some(created) => Error::io("can't be written", error).file(created.name()),
+        Some(Created { name, .. }) => Error::io("can't be written", error).file(name),
         None => Error::io("the output can't be written", error),
     }
 }

@@ -1,6 +1,7 @@
 //! Decompresses one block: its literals, and its sequences of literals and repetitions (RFC 8878, 3.1.1.3).
 
 use super::codes::{BLOCK_MAX, BackwardBits, DAMAGED, Fse, Huffman};
+use crate::unzstd::header::little;
 
 type Result<T> = std::result::Result<T, &'static str>;
 
@@ -67,7 +68,7 @@ const LITERAL_LENGTHS: [(u32, u8); 36] = [
     (65536, 16),
 ];
 
-/// The same for lengths of matches, for each code above 31; the lower codes are the length less 3.
+/// Lengths of matches for the codes above 31, in the same form; a lower code is the length minus 3.
 const MATCH_LENGTHS: [(u32, u8); 21] = [
     (35, 1),
     (37, 1),
@@ -120,7 +121,7 @@ impl Tables {
     /// Reads the literals; returns the size of their section, bytes.
     fn read_literals(&mut self, block: &[u8]) -> Result<usize> {
         let first = *block.first().ok_or(DAMAGED)?;
-        let header = block.iter().take(5).rev().fold(0_u64, |word, &byte| word << 8 | u64::from(byte));
+        let header = little(&block[..block.len().min(5)]);
         let (kind, format) = (first & 3, first >> 2 & 3);
         self.literals.clear();
         if kind < 2 {
@@ -266,8 +267,11 @@ fn real_offset(last: &mut [usize; 3], value: u64, without_literals: bool) -> Res
         3 => last[2],
         _ => last[0] - 1,
     };
+    if offset == 0 {
+        return Err(DAMAGED);
+    }
     *last = [offset, last[0], last[1]];
-    if offset == 0 { Err(DAMAGED) } else { Ok(offset) }
+    Ok(offset)
 }
 
 /// Appends the `length` bytes that begin `distance` bytes before the end; they may include appended ones.

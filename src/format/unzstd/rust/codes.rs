@@ -2,6 +2,7 @@
 
 use crate::Endian;
 use crate::unzstd::ROOM;
+use crate::unzstd::header::little;
 
 /// Maximum contents of a block, bytes.
 pub(super) const BLOCK_MAX: usize = ROOM;
@@ -54,10 +55,7 @@ impl BackwardBits<'_> {
 
 /// The 8 bytes from `at` on, with zeros after the last one.
 fn word(bytes: &[u8], at: usize) -> u64 {
-    Endian::Little.u64(bytes, at).unwrap_or_else(|| {
-        let rest = bytes.get(at..).unwrap_or_default();
-        rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
-    })
+    Endian::Little.u64(bytes, at).unwrap_or_else(|| little(bytes.get(at..).unwrap_or_default()))
 }
 
 /// A table of a code whose symbols take fractions of a bit (finite state entropy).
