@@ -16,7 +16,7 @@ use object::elf::{
     STT_OBJECT, STV_DEFAULT, STV_PROTECTED,
 };
 use object::read::elf::{CompressionHeader, FileHeader, ProgramHeader, Rela, SectionHeader, Sym};
-use object::{Endian as _, Endianness, FileKind, ReadCache, ReadRef};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
 use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
@@ -293,10 +293,10 @@ fn go_functions<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
     let named = |name: &[u8]| sections.iter().find(|section| name_of(section) == name);
     let section = gopclntab::SECTIONS.iter().find_map(|name| named(name))?;
     let table = section.data(endian, data).ok()?;
-    let size: u64 = if table.get(7) == Some(&4) { 4 } else { 8 };
+    let size: u8 = if table.get(7) == Some(&4) { 4 } else { 8 };
     let module = named(gopclntab::MODULE);
-    let text_at =
-        module.map(|module| module.sh_addr(endian).into().wrapping_add(gopclntab::MODULE_TEXT * size));
+    let text_place = gopclntab::MODULE_TEXT * u64::from(size);
+    let text_at = module.map(|module| module.sh_addr(endian).into().wrapping_add(text_place));
     // A position-independent program has its addresses in relocations.
     let table_at: u64 = section.sh_addr(endian).into();
     let range = table_at..table_at.saturating_add(table.len() as u64);
@@ -307,16 +307,11 @@ fn go_functions<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
         .map(|row| (row.r_offset(endian).into(), row.r_addend(endian).into() as u64))
         .filter(|(at, _)| range.contains(at) || Some(*at) == text_at)
         .collect();
-    let word = |bytes: &[u8]| match size {
-        4 => Some(endian.read_u32(*bytes.first_chunk()?).into()),
-        _ => Some(endian.read_u64(*bytes.first_chunk()?)),
-    };
-    let in_module =
-        || word(module?.data(endian, data).ok()?.get((gopclntab::MODULE_TEXT * size) as usize..)?);
+    let in_module = || gopclntab::number(module?.data(endian, data).ok()?, endian, text_place, size);
     let of_module = text_at.and_then(|at| addends.get(&at).copied()).or_else(in_module);
     let text = || named(b".text").map(|text| text.sh_addr(endian).into());
     let relocated = |at: u64| addends.get(&table_at.checked_add(at)?).copied();
-    let text = of_module.filter(|&text: &u64| text != 0).or_else(text);
+    let text = of_module.filter(|&text| text != 0).or_else(text);
     Table { data: table, endian, relocated: &relocated, text }.functions()
 }
 

@@ -100,13 +100,18 @@ impl Table<'_> {
         })
     }
 
-    /// A number of 4 or 8 bytes.
+    /// A number of 4 or 8 bytes of the table.
     fn number(&self, at: u64, size: u8) -> Option<u64> {
-        let bytes = self.data.get(usize::try_from(at).ok()?..)?;
-        match size {
-            4 => Some(self.endian.read_u32(*bytes.first_chunk()?).into()),
-            _ => Some(self.endian.read_u64(*bytes.first_chunk()?)),
-        }
+        number(self.data, self.endian, at, size)
+    }
+}
+
+/// A number of 4 or 8 bytes.
+pub(crate) fn number(data: &[u8], endian: Endianness, at: u64, size: u8) -> Option<u64> {
+    let bytes = data.get(usize::try_from(at).ok()?..)?;
+    match size {
+        4 => Some(endian.read_u32(*bytes.first_chunk()?).into()),
+        _ => Some(endian.read_u64(*bytes.first_chunk()?)),
     }
 }
 

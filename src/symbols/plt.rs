@@ -31,7 +31,7 @@ enum StubTarget {
     Chosen(u64),
 }
 
-/// Maximum mean length of the names of stubs, bytes: ten times that of C++ libraries.
+/// Maximum mean length of the stubs' names, bytes; those of C++ libraries have a tenth of it.
 const MOST_NAMED: usize = 1 << 10;
 
 impl Stub {
@@ -89,10 +89,7 @@ where
         // Each stub will have a copy of the name, and many can have the same long one.
         let mut left = stubs.len() * MOST_NAMED;
         stubs.retain(|stub| match &stub.target {
-            StubTarget::Function(name) => left.checked_sub(name.len()).is_some_and(|rest| {
-                left = rest;
-                true
-            }),
+            StubTarget::Function(name) => left.checked_sub(name.len()).map(|rest| left = rest).is_some(),
             StubTarget::Linker | StubTarget::Chosen(_) => true,
         });
         stubs

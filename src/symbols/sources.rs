@@ -8,7 +8,7 @@ use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use build_id::{Answer, BuildId, Finder, Object, Places, Reason, RecordedOn, Source};
 
@@ -505,18 +505,21 @@ impl Sources {
         let file = self.places(object, id).find_map(|place| {
             let (_, metadata) = build_id::open(&place).ok()?;
             let key = ((metadata.dev(), metadata.ino()), path.to_owned());
-            let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            let file = known().files.get(&key).and_then(Weak::upgrade);
+            let file = self.known().files.get(&key).and_then(Weak::upgrade);
             if let Some(file) = file {
                 return fits(id, file.elf.build_id).then_some(file);
             }
             let elf = ElfFile::read(&place).ok().filter(|elf| fits(id, elf.build_id))?;
             let file = Arc::new(self.image_file(elf, place, path));
-            known().files.insert(key, Arc::downgrade(&file));
+            self.known().files.insert(key, Arc::downgrade(&file));
             Some(file)
         })?;
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).last = Some(file.clone());
+        self.known().last = Some(file.clone());
         Some(Image::File(file))
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownFiles> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn image_file(&self, mut elf: ElfFile, place: PathBuf, path: &Path) -> ImageFile {
