@@ -285,7 +285,7 @@ fn united<T>(lists: Vec<List<T>>) -> Vec<T> {
 impl FilterOptions {
     /// True if nothing is selected, so that the output would equal the input.
     pub fn is_empty(&self) -> bool {
-        self.selects() == (false, false)
+        self.selects() == [false; 3]
     }
 
     pub(crate) fn drops_events(&self) -> bool {
@@ -310,12 +310,14 @@ impl FilterOptions {
 
     /// True if samples are selected, so processes without kept ones can be dropped.
     pub(crate) fn chooses_samples(&self) -> bool {
-        self.selects().0
+        let [by_task, by_event, _] = self.selects();
+        by_task || by_event
     }
 
-    /// Whether samples are selected by their properties, and whether times, kinds or unused events are. Every
-    /// option is listed: without `..`, a new one does not compile until that is decided.
-    fn selects(&self) -> (bool, bool) {
+    /// True if samples are selected by their threads, CPUs or code, and by their events or fields; and if times,
+    /// kinds or unused events are selected. Every option is listed: without `..`, a new one does not compile
+    /// until that is decided.
+    fn selects(&self) -> [bool; 3] {
         #[rustfmt::skip]
         let FilterOptions {
             windows, pid, tid, cpu, comm, event, dso, cgroup, kind, machine, namespaces, symbol, leaf, conditions,
@@ -324,18 +326,16 @@ impl FilterOptions {
             search: _, keep_all_sideband: _, drop_others: _, names_threads: _,
         } = self;
         let by_number = pid.is_set() || tid.is_set() || cpu.is_set() || machine.is_set();
-        let by_name = comm.is_set() || event.is_set() || dso.is_set() || cgroup.is_set();
+        let by_name = comm.is_set() || dso.is_set() || cgroup.is_set() || !namespaces.is_empty();
         let by_function = symbol.is_set() || leaf.is_set();
-        let others = !namespaces.is_empty() || !conditions.is_empty();
-        (by_number || by_name || by_function || others, !windows.is_empty() || kind.is_set() || *drop_unused)
+        let by_event = event.is_set() || !conditions.is_empty();
+        let others = !windows.is_empty() || kind.is_set() || *drop_unused;
+        [by_number || by_name || by_function, by_event, others]
     }
 
     /// True if samples are selected by their threads, CPUs or code.
     pub fn chooses_tasks(&self) -> bool {
-        let (windows, conditions) = Default::default();
-        let (event, kind) = Default::default();
-        FilterOptions { windows, conditions, event, kind, drop_unused: false, ..self.clone() }
-            .chooses_samples()
+        self.selects()[0]
     }
 
     /// True if samples are selected by their functions.
@@ -506,7 +506,7 @@ impl Selection<EventList> {
 }
 
 impl Selection<Regex> {
-    /// With names for parts of names, but not in exclusions, where a wrong guess would hide what they leave in.
+    /// Replaces parts of names by whole names. Exclusions stay: a wrong guess would hide that they match nothing.
     pub(crate) fn with_parts<'n>(
         &self,
         names: impl Iterator<Item = &'n [u8]>,

@@ -137,18 +137,16 @@ impl Chooser {
         }
         let event_names = names.iter().map(|event| &event.name[..]);
         let of_events = options.event.of_names(event_names.clone());
-        hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
-        let of_events = of_events.with_parts(event_names.clone(), choice::is_event);
+        let of_events =
+            hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
         let mut options = FilterOptions::clone(options);
         let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
         // No COMM names the idle task of each CPU.
         let idle = Some(&b"swapper"[..]).filter(|name| options.comm.excludes(|regex| regex.is_match(name)));
-        let comms: Vec<&[u8]> = gathered.tasks.names().chain(idle).collect();
-        hints.of_names(("comm", "threads"), &options.comm, comms.iter().copied(), is);
-        options.comm = options.comm.with_parts(comms.into_iter(), is);
-        let cgroups = || gathered.cgroups.values().map(|name| &**name);
-        hints.of_names(("cgroup", "cgroups"), &options.cgroup, cgroups(), is);
-        options.cgroup = options.cgroup.with_parts(cgroups(), is);
+        let comms = gathered.tasks.names().chain(idle);
+        options.comm = hints.of_names(("comm", "threads"), &options.comm, comms, is);
+        let cgroups = gathered.cgroups.values().map(|name| &**name);
+        options.cgroup = hints.of_names(("cgroup", "cgroups"), &options.cgroup, cgroups, is);
         hints.of_tasks(("pid", "process", "processes"), &options.pid, &gathered.tasks);
         hints.of_tasks(("tid", "thread", "threads"), &options.tid, &gathered.tasks);
         for (kind, inodes) in &options.namespaces {
@@ -157,9 +155,8 @@ impl Chooser {
         // Built in turn, so that one can use the memory freed by the other.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
-        let dso_names = || spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
-        hints.of_names(("dso", "dsos"), &options.dso, dso_names(), choice::is_file);
-        options.dso = options.dso.with_parts(dso_names(), choice::is_file);
+        let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
+        options.dso = hints.of_names(("dso", "dsos"), &options.dso, dso_names, choice::is_file);
         let events = event_names.map(|name| of_events.allows(|regex| choice::is_event(regex, name)));
         let dsos = spaces.iter().flat_map(|spaces| spaces.dsos());
         let dsos = dsos.map(|(dso, _)| options.dso.allows(|regex| choice::is_dso(regex, dso)));

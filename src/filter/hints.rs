@@ -8,7 +8,7 @@ use perfx_pipeline::{count, seconds};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::choice::Selection;
-use crate::meant::{nearest, parts_of_names, written};
+use crate::meant::{nearest, parts_of_names, replaced, written};
 use crate::time::Interval;
 
 /// The number of names listed.
@@ -60,21 +60,24 @@ impl Hints {
         self.kept.push((format!("--time selects {asked}; {has}"), None));
     }
 
-    /// Checks an option with regular expressions for these names, which `perfx list` shows as `list`.
+    /// Checks an option with regular expressions for these names, which `perfx list` shows as `list`; returns
+    /// it with names in place of parts of names.
     pub(crate) fn of_names<'n>(
         &mut self,
         (option, list): (&str, &'static str),
         chosen: &Selection<Regex>,
         names: impl Iterator<Item = &'n [u8]>,
         is: impl Fn(&Regex, &[u8]) -> bool,
-    ) {
-        let names: BTreeSet<&[u8]> = names.collect();
-        for (regex, name) in parts_of_names(&chosen.only, names.iter().copied(), &is) {
-            let taken = name.map(|name| {
-                format!("--{option} {} selects `{}`", written(regex), String::from_utf8_lossy(name))
-            });
-            self.taken.extend(taken);
+    ) -> Selection<Regex> {
+        if !chosen.is_set() {
+            return chosen.clone();
         }
+        let names: BTreeSet<&[u8]> = names.collect();
+        let parts = parts_of_names(&chosen.only, &names, &is);
+        let taken = parts.iter().filter_map(|(regex, name)| Some((regex, (*name)?)));
+        self.taken.extend(taken.map(|(regex, name)| {
+            format!("--{option} {} selects `{}`", written(regex), String::from_utf8_lossy(name))
+        }));
         let is_missing = |regex: &&Regex| !names.iter().any(|name| is(regex, name));
         for regex in chosen.not.iter().filter(is_missing) {
             let (named, more) = instead(&names, std::slice::from_ref(regex), list);
@@ -82,14 +85,11 @@ impl Hints {
                 format!("--exclude-{option} `{}` matches nothing in the recording; {named}", written(regex));
             self.excluded.push((line, more));
         }
-        if !chosen.only.is_empty()
-            && parts_of_names(&chosen.only, names.iter().copied(), &is)
-                .iter()
-                .all(|(regex, name)| name.is_none() && is_missing(regex))
-        {
+        if !parts.is_empty() && parts.iter().all(|(regex, name)| name.is_none() && is_missing(regex)) {
             let (named, more) = instead(&names, &chosen.only, list);
             self.kept.push((format!("nothing in the recording matches --{option}; {named}"), more));
         }
+        Selection { only: replaced(parts), not: chosen.not.clone() }
     }
 
     /// Checks `--netns` and the like.

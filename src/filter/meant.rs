@@ -71,7 +71,7 @@ pub fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -
     if let [only] = similar[..]
         && only.contains(wanted)
     {
-        return format!("`{wanted}` is a part of the name `{only}`: give all of it");
+        return format!("`{wanted}` is only a part of the name `{only}`; give the whole name");
     }
     let several = similar.iter().all(|known| known.contains(wanted));
     let similar: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
@@ -87,8 +87,8 @@ pub(crate) fn nearest<N: AsRef<[u8]> + Copy + Ord>(
     names: impl Iterator<Item = N>,
     wanted: &[&str],
 ) -> Vec<N> {
-    let alike = |name: N| {
-        let name = String::from_utf8_lossy(name.as_ref()).into_owned();
+    let alike = |bytes: N| {
+        let name = String::from_utf8_lossy(bytes.as_ref());
         wanted.iter().map(|wanted| likeness(wanted, &name)).fold(0.0, f64::max)
     };
     let mut scored: Vec<_> = names.map(|name| (alike(name), name)).collect();
@@ -99,11 +99,13 @@ pub(crate) fn nearest<N: AsRef<[u8]> + Copy + Ord>(
 /// For each value that matches none of the names: the only name that contains its text.
 pub(crate) fn parts_of_names<'r, 'n>(
     values: &'r [Regex],
-    names: impl Iterator<Item = &'n [u8]>,
+    names: &BTreeSet<&'n [u8]>,
     is: impl Fn(&Regex, &[u8]) -> bool,
 ) -> Vec<(&'r Regex, Option<&'n [u8]>)> {
-    let names: BTreeSet<&[u8]> = names.collect();
     let only = |regex: &Regex| {
+        if names.iter().any(|name| is(regex, name)) {
+            return None;
+        }
         let part = written(regex).as_bytes();
         let contains = |name: &&&[u8]| name.windows(part.len().max(1)).any(|window| window == part);
         let mut containing = names.iter().filter(contains);
@@ -114,9 +116,16 @@ pub(crate) fn parts_of_names<'r, 'n>(
         };
         let mut last = names.iter().filter(is_last);
         let first = last.next().filter(|_| last.next().is_none()).or(first);
-        first.filter(|_| !names.iter().any(|name| is(regex, name))).copied()
+        // Regular expressions match text.
+        first.filter(|name| str::from_utf8(name).is_ok()).copied()
     };
     values.iter().map(|regex| (regex, only(regex))).collect()
+}
+
+/// The regular expressions of [`parts_of_names`], with the names in place of their parts.
+pub(crate) fn replaced(parts: Vec<(&Regex, Option<&[u8]>)>) -> Vec<Regex> {
+    let exactly = |name: &[u8]| whole(&regex::escape(str::from_utf8(name).ok()?)).ok();
+    parts.into_iter().map(|(regex, name)| name.and_then(exactly).unwrap_or_else(|| regex.clone())).collect()
 }
 
 /// The regular expressions. One that matches none of the names is replaced by the only name that contains its
@@ -126,9 +135,7 @@ pub(crate) fn with_parts<'n>(
     names: impl Iterator<Item = &'n [u8]>,
     is: impl Fn(&Regex, &[u8]) -> bool,
 ) -> Vec<Regex> {
-    let exactly = |name: &[u8]| whole(&regex::escape(str::from_utf8(name).ok()?)).ok();
-    let parts = parts_of_names(values, names, is).into_iter();
-    parts.map(|(regex, name)| name.and_then(exactly).unwrap_or_else(|| regex.clone())).collect()
+    replaced(parts_of_names(values, &names.collect(), is))
 }
 
 /// A regular expression of [`whole`], as the user wrote it.
@@ -192,6 +199,7 @@ fn without_arguments(name: &str) -> String {
     let start = if short.contains("operator") { 0 } else { short.rfind(' ').map_or(0, |at| at + 1) };
     short[start..].to_owned()
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,7 +258,7 @@ mod tests {
         let part = |wanted: &str| {
             let values = [whole(wanted).unwrap()];
             let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
-            parts_of_names(&values, names.iter().copied(), is)[0].1
+            parts_of_names(&values, &names.into(), is)[0].1
         };
         assert_eq!(part("timer_start"), Some(names[0]));
         assert_eq!(part("hrtimer"), Some(names[1]));
@@ -261,7 +269,7 @@ mod tests {
     #[test]
     fn a_part_of_one_name_only_is_not_called_a_part_of_several() {
         let text = unknown("conso", NAMES.iter().copied());
-        assert_eq!(text, "`conso` is a part of the name `malloc_consolidate`: give all of it");
+        assert_eq!(text, "`conso` is only a part of the name `malloc_consolidate`; give the whole name");
     }
 
     #[test]

@@ -410,7 +410,11 @@ fn calls_that_are_not_in_the_trace_are_reported() {
     assert!(ran.stderr.contains("no function has the name `leav`; similar names: `leaf`"), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));
     let ran = run(&["lea"]);
-    assert!(ran.stderr.contains("`lea` is a part of the name `leaf`: give all of it"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`lea` is only a part of the name `leaf`; give the whole name"),
+        "{}",
+        ran.stderr
+    );
     let ran = run(&["_start_c"]);
     assert!(ran.stderr.contains("no call began and ended in the trace; "), "{}", ran.stderr);
     assert_eq!((ran.code, ran.stdout.len()), (Some(3), 0));

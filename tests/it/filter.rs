@@ -695,7 +695,6 @@ fn pipe_data_whose_events_all_come_late_is_filtered_and_split() {
     assert!(names.iter().any(|name| name.starts_with("p.task-clock")), "{names:?}");
 }
 
-/// A misspelled exclusion of secret data must be noticed.
 #[test]
 fn a_part_of_only_one_name_selects_it() {
     let input = Fixture::new(NAMES).path;
@@ -717,6 +716,7 @@ fn a_part_of_only_one_name_selects_it() {
     assert!(ran.code == Some(3) && ran.stderr.contains("similar names: `sched"), "{}", ran.stderr);
 }
 
+/// A misspelled exclusion of secret data must be noticed.
 #[test]
 fn an_exclusion_without_a_match_is_reported() {
     let switches = Fixture::new(NAMES).path;
