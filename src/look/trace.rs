@@ -163,10 +163,7 @@ impl<'t> TracePrinter<'t> {
                 let letters = ["char", "u8", "s8"].into_iter().any(|word| field.type_name.contains(word));
                 match letters && is_text && is_readable {
                     true => readable(text),
-                    false => {
-                        let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                        format!("ARRAY[{}]", bytes.join(", "))
-                    }
+                    false => format!("ARRAY[{}]", notation::dump(bytes, ", ")),
                 }
             }
             number => value_text(number),

@@ -197,7 +197,8 @@ pub(super) fn bitmap(bytes: &[u8], endian: Endian) -> String {
 pub(super) fn bit_list(bytes: &[u8], endian: Endian) -> String {
     let at = |byte: usize| if endian == Endian::Little { bytes[byte] } else { bytes[bytes.len() - 1 - byte] };
     let is_set = |bit: &usize| at(bit / 8) >> (bit % 8) & 1 != 0;
-    let mut bits = (0..8 * bytes.len()).filter(is_set).peekable();
+    let bits = (0..bytes.len()).filter(|byte| at(*byte) != 0).flat_map(|byte| 8 * byte..8 * byte + 8);
+    let mut bits = bits.filter(is_set).peekable();
     let mut ranges = Vec::new();
     while let Some(first) = bits.next() {
         let mut last = first;

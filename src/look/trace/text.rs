@@ -27,10 +27,10 @@ pub(super) struct Values<'a, 'f> {
     pub(super) fields: &'a [NamedField<'a>],
     pub(super) raw: &'a [u8],
     pub(super) endian: Endian,
-    /// Texts of the kernel by their addresses.
+    /// Texts of the kernel by their addresses, escaped for terminals.
     pub(super) texts: &'a HashMap<u64, String>,
     pub(super) functions: &'a mut FindFunction<'f>,
-    /// The number of bytes that may still be written before they are cut to a precision.
+    /// The number of bytes of text that may still be made, including those that a precision cuts off.
     pub(super) work: usize,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Values<'a, '_> {
             Expr::Field(field) if self.fields[*field].kind == TraceFieldKind::Pointer => {
                 let address = self.number(of)?.bits();
                 match self.texts.get(&address) {
-                    Some(text) => *out += &readable(text.as_bytes()),
+                    Some(text) => out.push_str(text),
                     None => *out += &format!("{address:x}"),
                 }
             }
