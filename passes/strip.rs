@@ -73,7 +73,7 @@ pub struct Strip {
     args: Arc<StripArgs>,
     /// True if the pass directly follows `itrace`.
     follows_itrace: bool,
-    /// False to accept a recording without decoded events, and leave out all samples.
+    /// True to refuse a recording without decoded events; otherwise all its samples are left out.
     must_find: bool,
 }
 
@@ -90,7 +90,7 @@ impl Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
 
-    /// The same pass for any recording, as in perf: without decoded events, no sample is left.
+    /// The same pass, but it accepts a recording without decoded events and leaves out all samples, as perf does.
     #[must_use]
     pub fn of_any(self) -> Strip {
         Strip { must_find: false, ..self }
@@ -99,9 +99,7 @@ impl Strip {
 
 /// The survey: collects the events still in use, and their names and samples.
 struct Gather {
-    args: Arc<StripArgs>,
-    follows_itrace: bool,
-    must_find: bool,
+    strip: Strip,
     found: Found,
 }
 
@@ -191,7 +189,7 @@ impl Found {
     }
 
     /// Decides what to leave out, and changes the session's events and features to those of the output.
-    fn plan(mut self, (args, must_find): (&StripArgs, bool), session: &mut Begin<'_>) -> Result<Plan> {
+    fn plan(mut self, Strip { args, must_find, .. }: &Strip, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
         let named = named_events(&names, &args.event, &mut session.report);
@@ -211,7 +209,7 @@ impl Found {
                 *count = 0;
             }
         }
-        // Other events without samples in the input also stay. All events stay if none would be left.
+        // Other events without samples in the input also stay. If no event would be left, all stay.
         let is_last = !must_find && chosen.len() == events.len();
         let stays = |event: &usize| is_last || !chosen.contains(event) && !self.traced.contains(event);
         let others = (0..events.len()).filter(stays);
@@ -305,31 +303,30 @@ impl Pass for Strip {
                 bail!("nothing to leave out: give --aux, --event, --switches or --recorded")
             });
         }
-        let Strip { args, follows_itrace, must_find } = *self;
-        Stage::survey(Gather { args, follows_itrace, must_find, found: Found::default() })
+        Stage::survey(Gather { strip: *self, found: Found::default() })
     }
 }
 
 impl Survey for Gather {
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
-        self.found.look_at(record, layouts, &self.args);
+        self.found.look_at(record, layouts, &self.strip.args);
         Ok(())
     }
 
     fn end(mut self, session: &mut Session) -> Result<Stage> {
         let surveyed = session.events.len();
         Ok(Stage::begin(move |begin| {
-            let is_decoded = self.follows_itrace && begin.events.len() > surveyed;
+            let is_decoded = self.strip.follows_itrace && begin.events.len() > surveyed;
             if !is_decoded {
                 self.found.used.join(std::mem::take(&mut self.found.used_by_data));
             }
-            if self.args.aux && !self.found.has_aux {
+            if self.strip.args.aux && !self.found.has_aux {
                 begin.report.say(Level::Info, "there is no AUX data");
             }
-            if self.args.switches && !self.found.has_switches {
+            if self.strip.args.switches && !self.found.has_switches {
                 begin.report.say(Level::Info, "there are no SWITCH records");
             }
-            let plan = self.found.plan((&self.args, self.must_find), begin)?;
+            let plan = self.found.plan(&self.strip, begin)?;
             Ok(Stage::rewrite(LeaveOut { plan: Arc::new(plan), samples: Samples::default(), cut: 0 }))
         }))
     }
@@ -337,7 +334,7 @@ impl Survey for Gather {
 
 impl Fork for Gather {
     fn fork(&self) -> Gather {
-        Gather { args: self.args.clone(), found: Found::default(), ..*self }
+        Gather { strip: self.strip.clone(), found: Found::default() }
     }
 
     fn absorb(&mut self, later: Gather) {

@@ -27,9 +27,9 @@ pub(super) struct Events {
 pub(super) enum Clock {
     /// The trace has no timestamps: samples have no time.
     None,
-    /// Timestamps are not of a known counter: samples have the times of AUX records.
+    /// The counter of the timestamps is unknown: samples have the times of AUX records.
     Records,
-    /// True if timestamps count the virtual counter.
+    /// Timestamps are values of the virtual counter, which this converts to times.
     Virtual(TimeConv),
 }
 

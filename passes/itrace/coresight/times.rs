@@ -70,7 +70,7 @@ mod tests {
         times.execute(15);
         assert_eq!(times.now(), 999);
         times.execute(1000);
-        assert_eq!(times.now(), 1000, "not later than the timestamp elapsed it");
+        assert_eq!(times.now(), 1000, "not later than the next timestamp");
         times.reach(1100);
         times.execute(105);
         assert_eq!(times.now(), 1011);
