@@ -4,7 +4,7 @@
 usage: changes.py [--perfx PERFX] [--option OPTION]... OUT grown FROM-TO FROM-TO
        changes.py [--perfx PERFX] [--option OPTION]... OUT builds PROGRAM
 
-OUT is the folder of job.py, or one whose folder `tables` was written by perfx export parquet with --partition-by
+OUT is the output folder of job.py, or any folder with `tables` written by perfx export parquet with --partition-by
 host,date. Needs duckdb, and the recordings at the paths that they had then.
 
 grown    the functions whose share grew from the first week to the second: 2026-11-16..2026-11-22 2026-11-23..2026-11-29
@@ -15,13 +15,13 @@ The verdict is that of `perfx diff --profile --shares`: more than the noise of s
 the probability of any false alarm is 5% in all, so each comparison gets a part of it. --option is passed to perfx:
 --option=--root --option=/srv/images --option=--event --option=cycles.
 """
-import argparse, glob, json, os, subprocess, sys, tempfile
+import argparse, datetime, glob, json, os, subprocess, sys, tempfile
 
 
 def recordings(out, query):
     """The paths of the recordings with tables, by their ids. job.py uses pipes; its notes have the paths."""
     paths = dict(query("SELECT recording, path FROM recordings WHERE path <> '<stdin>'"))
-    for note in glob.glob(os.path.join(out, "done", "*.json")):
+    for note in glob.glob(os.path.join(glob.escape(out), "done", "*.json")):
         with open(note) as file:
             row = json.load(file)
         paths[row["sha256"][:16]] = row["path"]
@@ -52,7 +52,10 @@ def show(functions, indent=""):
 def by_week(args, query, paths):
     sides = []
     for week in args.rest:
-        first, last = week.split("..")
+        try:
+            first, last = (datetime.date.fromisoformat(day) for day in week.split(".."))
+        except ValueError:
+            sys.exit(f"{week}: give two dates, such as 2026-11-16..2026-11-22")
         rows = query(f"SELECT recording FROM recordings WHERE CAST(date AS VARCHAR) BETWEEN '{first}' AND '{last}'")
         sides.append(sorted(paths[id] for id, in rows if id in paths))
         if not sides[-1]:

@@ -6,8 +6,8 @@ usage: job.py [--master MASTER] [--perfx PERFX] RECORDINGS OUT
 RECORDINGS contains recordings of any machines, or a folder of them for each date: 2026-11-23/web1.data. Without such a
 folder, the date is that of the first sample, if the recording contains it. All workers must share both folders.
 OUT/tables has the tables, in folders by host and date. OUT/manifest has a row for each recording: its path, bytes and
-modification time, the exit codes of inject and export, the SHA-256 of the recording with build-ids, whose beginning is
-the `recording` in the tables, and the last message. perfx exits with 0 or 3 if the tables are there.
+modification time, the exit codes of inject and export, the SHA-256 of the recording with build-ids (the tables have its
+first 16 digits as `recording`), and the last message. perfx exits with 0 or 3 if the tables are there.
 
 A recording whose tables are there is not read again unless its size or time has changed: OUT/done has a note for each.
 Recordings that perfx cannot read are listed at the end, with exit code 3, and tried again by the next run. A task that
@@ -17,7 +17,7 @@ import argparse, glob, hashlib, json, os, re, subprocess, sys, tempfile
 
 
 def export(perfx, path, out):
-    """Runs perfx over one recording; returns its row of the manifest. Holds 1 MiB of it in memory."""
+    """Runs perfx over one recording; returns its row of the manifest. Holds at most 1 MiB of it in memory."""
     row = {"path": path, "bytes": None, "modified_ns": None, "inject": None, "export": None, "sha256": None, "said": ""}
     try:
         files = [os.path.join(path, name) for name in os.listdir(path)] if os.path.isdir(path) else [path]
@@ -25,7 +25,7 @@ def export(perfx, path, out):
         row |= {"bytes": sum(one.st_size for one in known), "modified_ns": max(one.st_mtime_ns for one in known)}
     except (OSError, ValueError):
         pass  # perfx reports the error.
-    note = os.path.join(out, "done", hashlib.sha256(path.encode()).hexdigest()[:16] + ".json")
+    note = os.path.join(out, "done", hashlib.sha256(os.fsencode(path)).hexdigest()[:16] + ".json")
     if os.path.exists(note):
         with open(note) as file:
             before = json.load(file)
@@ -60,7 +60,7 @@ def export(perfx, path, out):
             pass
         row["export"] = second.wait()
         said = [last_line(file) for file in (exported, injected)]
-        # If both report a loss, that of inject.
+        # If both report a loss, keep the message of inject.
         row["said"] = said[1] if is_read and row["inject"] != 0 else said[0] or said[1]
     if row["inject"] in (0, 3) and row["export"] in (0, 3):
         row["sha256"] = hash.hexdigest()
@@ -74,6 +74,11 @@ def export(perfx, path, out):
 def last_line(file):
     file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
     return file.read().decode(errors="replace").strip().split("\n")[-1]
+
+
+def text(value):
+    """The value; names of files that are not UTF-8 with `?` for other bytes."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def session(master):
@@ -95,7 +100,7 @@ if __name__ == "__main__":
     parser.add_argument("out")
     args = parser.parse_args()
     # Not binaryFiles: it would descend into recordings that are directories, and hold each file in memory twice.
-    paths = sorted(path for below in ("*.data", "*/*.data") for path in glob.glob(os.path.join(args.recordings, below)))
+    paths = sorted(path for below in ("*.data", "*/*.data") for path in glob.glob(os.path.join(glob.escape(args.recordings), below)))
     if not paths:
         sys.exit(f"{args.recordings}: no recordings: neither *.data nor */*.data is there")
     perfx, out = args.perfx, args.out
@@ -104,7 +109,7 @@ if __name__ == "__main__":
     # The workers have no copy of this file, so the function travels with the task.
     rows = spark.sparkContext.parallelize(paths, max(1, len(paths))).map(lambda path: export(perfx, path, out))
     schema = "path string, bytes long, modified_ns long, inject int, export int, sha256 string, said string"
-    manifest = spark.createDataFrame(rows.map(lambda row: tuple(row.values())), schema)
+    manifest = spark.createDataFrame(rows.map(lambda row: tuple(map(text, row.values()))), schema)
     # Not coalesce: it would make one task of all.
     manifest = manifest.repartition(1).write.mode("overwrite").option("compression", "gzip")
     manifest.parquet(os.path.join(out, "manifest"))

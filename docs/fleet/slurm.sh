@@ -5,7 +5,7 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem=512M
 recording=$(sed -n "${SLURM_ARRAY_TASK_ID}p" "$1")
-# The list may be shorter than the array.
+# The list may be shorter than the array, but not longer: line 1000 is the last that is read.
 [ -n "$recording" ] || exit 0
 perfx export parquet "$recording" -q --foreign -@1 --dir "$2" --partition-by host,date
 code=$?

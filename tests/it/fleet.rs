@@ -16,7 +16,7 @@ use symbols::ElfFile;
 use crate::args;
 use crate::maker::{LE, Maker, PLAIN, event};
 use crate::parquet::{files, int, rows_below, text};
-use crate::support::{Ran, Stdin, Tier, clean, is_installed, perfx, root, run, skipped, temp};
+use crate::support::{Stdin, Tier, clean, is_installed, perfx, python, root, run, temp};
 use crate::tiers;
 
 /// Builds of a program, and the recordings of hosts that run them.
@@ -132,21 +132,6 @@ fn fifty() -> (Fleet, BTreeMap<(String, String), i64>) {
         }
     }
     (fleet, truth)
-}
-
-/// Python, if it has these packages.
-fn python(packages: &str) -> Option<impl Fn(&[&str], &Path) -> Ran> {
-    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
-    let start =
-        move |args: &[&str], folder: &Path| run(clean(&python).args(args).current_dir(folder), Stdin::Null);
-    let import = format!("import {packages}");
-    let found = std::panic::catch_unwind(|| start(&["-c", &import], Path::new("/")).code == Some(0));
-    if !found.unwrap_or(false) {
-        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON lacks some of {packages}");
-        skipped(&format!("tests that need {packages} of Python (pip install, and PERFX_PYTHON)"));
-        return None;
-    }
-    Some(start)
 }
 
 /// The blocks of a page in a language.
