@@ -129,7 +129,7 @@ pub fn annotate(
         }
     }
     let chosen = heaviest(&sums, Chosen::Most(most), search).unwrap_or_default();
-    let (listed, mut annotated) = with_deep_stack(|| list(chosen, search, kcore))?;
+    let (listed, mut annotated) = with_deep_stack(|| list(chosen, search, kcore, false))?;
     let (mut numbers, mut first) = (HashMap::new(), 0);
     for Listed { code, hits, .. } in listed {
         numbers.extend(hits.into_iter().map(|(frame, number)| (frame, first + number)));
@@ -232,9 +232,10 @@ fn list(
     chosen: Vec<(Place, Vec<Frame>)>,
     search: Search<'_>,
     kcore: Option<&Path>,
+    places_samples: bool,
 ) -> (Vec<Listed>, Annotated) {
     let (names, images) = (Names::new(search), Images::new(search));
-    let mut sources = SourceFiles::new(search);
+    let mut sources = SourceFiles::new(search, places_samples);
     let mut by_dso: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (at, ((dso, ..), _)) in chosen.iter().enumerate() {
         by_dso.entry(*dso).or_default().push(at);
@@ -400,7 +401,8 @@ fn function(
     let own = name.functions.first().map(|function| function.name.to_string());
     let name = own.unwrap_or_else(|| file.clone());
     let mut code = Code { name, file, instructions: Vec::new(), lines: Vec::new(), lack: None };
-    let places = frames.iter().map(|&frame| {
+    let placed: &[Frame] = if sources.places_samples { frames } else { &[] };
+    let places = placed.iter().map(|&frame| {
         let line = line(frame.at).and_then(|line| sources.known(line));
         let text = line.as_ref().and_then(|(file, number)| {
             sources.lines(file, folder.as_deref())?.get((*number as usize).checked_sub(1)?).cloned()
@@ -457,6 +459,8 @@ type NamedSource = (Option<PathBuf>, Arc<str>);
 /// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
+    /// True if the lines of samples are wanted, and not only those of functions.
+    places_samples: bool,
     names: HashSet<Arc<str>>,
     /// The lines of the files that were searched for.
     read: HashMap<NamedSource, Option<Vec<String>>>,
@@ -469,9 +473,10 @@ struct SourceFiles<'s> {
 }
 
 impl<'s> SourceFiles<'s> {
-    fn new(search: Search<'s>) -> SourceFiles<'s> {
+    fn new(search: Search<'s>, places_samples: bool) -> SourceFiles<'s> {
         SourceFiles {
             search,
+            places_samples,
             names: HashSet::new(),
             read: HashMap::new(),
             left: MOST_SOURCE,

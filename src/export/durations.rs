@@ -15,9 +15,9 @@ pub struct Durations(BTreeMap<Bucket, Calls>);
 /// The durations of the calls of each stack.
 pub(crate) type OfStacks = HashMap<(u32, Bucket), Calls, RandomState>;
 
-/// Durations that are equal in their highest 8 bits.
+/// Durations, or other numbers, that are equal in their highest 8 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Bucket(u16);
+pub(crate) struct Bucket(pub(crate) u16);
 
 /// Calls, and sums of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -70,10 +70,16 @@ impl Bucket {
         Bucket(((shift << Bucket::BITS) + (ns >> shift) as u32) as u16)
     }
 
+    /// The lowest and the highest of its durations.
+    pub(crate) fn range(self) -> (u64, u64) {
+        let shift = u32::from(self.0) >> Bucket::BITS;
+        let low = u64::from(self.0 & ((1 << Bucket::BITS) - 1)) << shift;
+        (low, low + ((1 << shift) - 1))
+    }
+
     /// The number of bits of its durations.
     fn width(self) -> u32 {
-        let (shift, kept) = (u32::from(self.0) >> Bucket::BITS, self.0 & ((1 << Bucket::BITS) - 1));
-        shift + (u16::BITS - kept.leading_zeros())
+        u64::BITS - self.range().0.leading_zeros()
     }
 }
 

@@ -114,7 +114,7 @@ pub struct FieldRow {
     pub keys: Vec<Text<Vec<u8>>>,
     /// The number of samples, or of pairs
     pub count: u64,
-    /// The number of those whose field `ret` is an error; null if there is no such field
+    /// The number of these samples, or pairs, whose field `ret` is an error; null without such a field
     pub failed: Option<u64>,
     /// The sum of the values; null without values
     pub sum: Option<Integer<i128>>,
@@ -187,7 +187,7 @@ struct Tally {
     later_ends: u64,
     /// The number of pairs that were open when records were lost.
     cut: u64,
-    /// The number of counted samples whose value is no number, or at least 2^63.
+    /// The number of counted samples whose value is not a number below 2^63.
     without_value: u64,
     /// True if only the beginning of a pair selects it: its end is in any thread.
     begins_select: bool,
@@ -221,10 +221,11 @@ impl<'m> FieldSums<'m> {
             (recording.all_events(), recording.features.clone(), recording.endian);
         let name = recording.name.clone();
         let points = printers(&events, &features, endian);
-        let roles = self.roles(&facts, &points, record).map_err(|error| error.in_file(&name))?;
+        let (roles, answered) = self.roles(&facts, &points, record).map_err(|error| error.in_file(&name))?;
         report.say_faults(&recording, Purpose::UseRecords);
         if let Some(options) = record {
-            for title in self.unanswered() {
+            let titles: BTreeSet<&str> = self.measures.iter().map(|measure| measure.title).collect();
+            for title in titles.into_iter().filter(|title| !answered.contains(title)) {
                 let what = format!("{title}: not listed, because the recording lacks what it needs");
                 report.say(Level::Info, format!("{what}: perf record {options}"));
             }
@@ -288,9 +289,10 @@ impl<'m> FieldSums<'m> {
             report.say(Level::Loss, format!("{what}; {pairs} not counted: record with a larger buffer (-m)"));
         }
         let search = Search { facts: &facts, features: &features, endian, ids, inlined: false };
+        let is_empty = tallies.iter().all(|tally| tally.rows.is_empty());
         let named = self.name(tallies, &chains, search, (record.is_some(), report))?;
         named.say_reasons(report);
-        if self.tables.iter().all(|table| table.rows.is_empty()) {
+        if is_empty {
             match &selected {
                 Some(selected) => selected.say_none(&name, false, report),
                 None => {
@@ -302,23 +304,13 @@ impl<'m> FieldSums<'m> {
         Ok(())
     }
 
-    /// The titles of the measures that the recording has no tracepoints or fields for.
-    fn unanswered(&self) -> BTreeSet<&'m str> {
-        let with = |is_answered: bool| {
-            let tables = self.measures.iter().zip(&self.tables);
-            let tables = tables.filter(move |(_, table)| table.is_answered == is_answered);
-            tables.map(|(measure, _)| measure.title).collect::<BTreeSet<_>>()
-        };
-        with(false).difference(&with(true)).copied().collect()
-    }
-
-    /// The roles of each event.
+    /// The roles of each event, and the titles of the measures that the recording has the data for.
     fn roles(
         &mut self,
         facts: &Facts,
         points: &ByTracepoint<TracePrinter<'_>>,
         record: Option<&str>,
-    ) -> Result<Vec<Vec<EventRole<'m>>>> {
+    ) -> Result<(Vec<Vec<EventRole<'m>>>, Vec<&'m str>)> {
         let mut roles: Vec<Vec<EventRole<'m>>> = facts.events.iter().map(|_| Vec::new()).collect();
         let known = |role: &Role<'_>| {
             let of_event = |event: usize| {
@@ -328,7 +320,7 @@ impl<'m> FieldSums<'m> {
             (0..facts.events.len()).filter_map(of_event).collect::<Vec<_>>()
         };
         let mut missing = BTreeSet::new();
-        let mut answered: Vec<&str> = Vec::new();
+        let mut answered: Vec<&'m str> = Vec::new();
         for (number, measure) in self.measures.iter().enumerate() {
             if answered.contains(&measure.title) {
                 continue;
@@ -409,9 +401,9 @@ impl<'m> FieldSums<'m> {
             let wanted = missing.or(unusable).map_or("", |role| role.events);
             let names: BTreeSet<String> =
                 facts.events.iter().map(|event| String::from_utf8_lossy(&event.name).into_owned()).collect();
-            let has_format =
+            let is_unknown =
                 !(0..facts.events.len()).any(|event| matches_name(wanted, &facts.events[event].name));
-            ensure!(has_format, "`{wanted}` is no tracepoint, or the recording does not describe its fields");
+            ensure!(is_unknown, "`{wanted}` is no tracepoint, or the recording does not describe its fields");
             match record {
                 Some(options) => bail!(
                     "the recording has no samples of the tracepoints that this list needs: perf record {options}"
@@ -425,7 +417,7 @@ impl<'m> FieldSums<'m> {
                 }
             }
         }
-        Ok(roles)
+        Ok((roles, answered))
     }
 
     /// Names the addresses and system calls in the keys, and adds the rows to those of earlier recordings.
@@ -463,8 +455,7 @@ impl<'m> FieldSums<'m> {
         };
         for ((measure, tally), table) in self.measures.iter().zip(tallies).zip(&mut self.tables) {
             tally.say(measure, is_strict, report);
-            table.without_end +=
-                tally.again + tally.open.values().filter(|open| open.is_selected).count() as u64;
+            table.without_end += tally.without_end();
             table.without_beginning += tally.without_beginning;
             // In the same order every time.
             let mut rows: Vec<(Vec<Cell>, Sum)> = tally.rows.into_iter().collect();
@@ -519,13 +510,21 @@ impl Tally {
         if measure.skips_idle && key.first() == Some(&Cell::Number(0)) {
             return;
         }
-        let mut by: Vec<Cell> = Vec::with_capacity(role.by.len());
         let has_failed =
             || matches!(role.ret.and_then(|ret| ret.value(raw, endian)), Some(TraceValue::Signed(..0)));
-        if role.part == Part::Begin {
-            let columns = role.by.iter().map(|source| source.as_ref().map_or(Cell::Missing, &mut *cell));
-            by.extend(columns);
-            if !measure.end.is_empty() {
+        match role.part {
+            Part::Begin if measure.end.is_empty() && !is_selected => {}
+            Part::Begin => {
+                let columns = role.by.iter();
+                let by = columns.map(|source| source.as_ref().map_or(Cell::Missing, &mut *cell)).collect();
+                if measure.end.is_empty() {
+                    let value = role.value.as_ref().map(|source| match cell(source) {
+                        Cell::Number(number) => i64::try_from(number).ok(),
+                        _ => None,
+                    });
+                    self.without_value += u64::from(value == Some(None));
+                    return self.add(by, value.flatten(), has_failed());
+                }
                 let open = Open { time, by, is_selected };
                 match self.open.entry(key) {
                     Entry::Occupied(_) if measure.keeps_first => {}
@@ -536,36 +535,29 @@ impl Tally {
                         place.insert(open);
                     }
                 }
-                return;
             }
-            if is_selected {
-                let value = role.value.as_ref().map(|source| match cell(source) {
-                    Cell::Number(number) => i64::try_from(number).ok(),
-                    _ => None,
-                });
-                self.without_value += u64::from(value == Some(None));
-                self.add(by, value.flatten(), has_failed());
-            }
-            return;
+            Part::Reset => drop(self.open.remove(&key)),
+            Part::End => match self.open.remove(&key) {
+                None => {
+                    self.without_beginning += u64::from(is_selected);
+                    self.later_ends += u64::from(is_selected && !self.ends.insert(key));
+                }
+                Some(open) if open.is_selected || is_selected && !self.begins_select => {
+                    let columns = open.by.into_iter().zip(&role.by);
+                    let by = columns.map(|(of_begin, of_end)| of_end.as_ref().map_or(of_begin, &mut *cell));
+                    let by = by.collect();
+                    self.pairs += 1;
+                    let span = time.saturating_sub(open.time);
+                    self.add(by, Some(i64::try_from(span).unwrap_or(i64::MAX)), has_failed());
+                }
+                Some(_) => {}
+            },
         }
-        if role.part == Part::Reset {
-            self.open.remove(&key);
-            return;
-        }
-        let Some(open) = self.open.remove(&key) else {
-            self.without_beginning += u64::from(is_selected);
-            self.later_ends += u64::from(is_selected && !self.ends.insert(key));
-            return;
-        };
-        if open.is_selected || is_selected && !self.begins_select {
-            by.extend(open.by.into_iter().zip(&role.by).map(|(of_begin, source)| match source {
-                Some(source) => cell(source),
-                None => of_begin,
-            }));
-            self.pairs += 1;
-            let span = time.saturating_sub(open.time);
-            self.add(by, Some(i64::try_from(span).unwrap_or(i64::MAX)), has_failed());
-        }
+    }
+
+    /// The number of selected beginnings without an end.
+    fn without_end(&self) -> u64 {
+        self.again + self.open.values().filter(|open| open.is_selected).count() as u64
     }
 
     fn add(&mut self, key: Vec<Cell>, value: Option<i64>, has_failed: bool) {
@@ -580,8 +572,8 @@ impl Tally {
         self.open.clear();
     }
 
-    /// Reports samples whose pair is incomplete. At the start and the end of a recording, there are
-    /// always some; with `is_strict`, more are a loss.
+    /// Reports incomplete pairs. A recording has some at its start and end; with `is_strict`, it is a warning if
+    /// others are at least 1 % of the pairs.
     fn say(&self, measure: &Measure<'_>, is_strict: bool, report: &mut Report) {
         if self.without_value > 0 {
             let samples = counted(self.without_value, "sample", "samples");
@@ -590,8 +582,7 @@ impl Tally {
                 format!("`{field}` is text or at least 2^63 in {samples}, so it was not added up there");
             report.say(Level::Loss, what);
         }
-        let open = self.open.values().filter(|open| open.is_selected).count() as u64;
-        let [without_end, without_beginning] = [self.again + open, self.without_beginning];
+        let [without_end, without_beginning] = [self.without_end(), self.without_beginning];
         if without_end + without_beginning == 0 {
             return;
         }

@@ -272,10 +272,10 @@ impl From<Value> for AnyValue {
     }
 }
 
-/// Attributes that the grouping of the stacks does not decide.
+/// The attributes to write, besides those by which the stacks are grouped.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Attributes {
-    /// `process.pid` and `process.executable.name`, for which the stacks are grouped by thread.
+    /// `process.pid` and `process.executable.name`; the stacks must be grouped by process and thread.
     pub process: bool,
     /// `thread.id` and `thread.name`.
     pub thread: bool,
@@ -319,8 +319,8 @@ pub struct Otlp {
 #[derive(Default)]
 struct Series {
     times: Vec<u64>,
-    samples: Vec<i64>,
-    periods: Vec<i64>,
+    /// The numbers of samples, and their periods.
+    values: [Vec<i64>; 2],
 }
 
 /// The series of an event, by attributes, stack, and whether the samples have times.
@@ -357,18 +357,12 @@ impl Otlp {
             let time = row.time.and_then(|time| clock.wall_ns(time.ns()));
             let key = (of_labels[row.label as usize], stack, time.is_some());
             let series = of_events.entry(row.event).or_default().entry(key).or_default();
-            let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-            let (samples, period) = (signed(weight.samples), signed(weight.period));
-            match (time, series.samples.last_mut().zip(series.periods.last_mut())) {
-                (None, Some((all, periods))) => {
-                    *all = all.saturating_add(samples);
-                    *periods = periods.saturating_add(period);
-                }
-                _ => {
-                    series.times.extend(time);
-                    series.samples.push(samples);
-                    series.periods.push(period);
-                }
+            if time.is_some() || series.values[0].is_empty() {
+                series.times.extend(time);
+                series.values.iter_mut().for_each(|values| values.push(0));
+            }
+            for (values, value) in series.values.iter_mut().zip([weight.samples, weight.period]) {
+                values.last_mut().into_iter().for_each(|sum| *sum = sum.saturating_add_unsigned(value));
             }
         }
         let Recording { profile, places, .. } = &part;
@@ -381,14 +375,14 @@ impl Otlp {
             });
             let span = stacks.times.get(&event).copied().flatten();
             let period = facts.events.get(event as usize).and_then(EventFacts::fixed_period);
-            let of = |sample_type, values: fn(&Series) -> &Vec<i64>| Profile {
+            let of = |sample_type, values: usize| Profile {
                 sample_type: Some(sample_type),
                 samples: series
                     .iter()
                     .map(|(&(set, stack_index, _), series)| Sample {
                         stack_index,
                         attribute_indices: sets[set].clone(),
-                        values: values(series).clone(),
+                        values: series.values[values].clone(),
                         timestamps_unix_nano: series.times.clone(),
                     })
                     .collect(),
@@ -397,7 +391,7 @@ impl Otlp {
                 period_type: Some(weight),
                 period: i64::try_from(period.unwrap_or(0)).unwrap_or(i64::MAX),
             };
-            profiles.extend([of(count, |series| &series.samples), of(weight, |series| &series.periods)]);
+            profiles.extend([of(count, 0), of(weight, 1)]);
         }
         let host = features.get(&Feature::HOSTNAME).and_then(|section| read_str(section, endian));
         let host = host.filter(|_| attributes.host).map(|host| KeyValue {
@@ -535,7 +529,7 @@ impl ProfilesData {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// `out` cannot be written.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&self.encode_to_vec())?;
         out.flush()

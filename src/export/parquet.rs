@@ -37,6 +37,7 @@ pub use schema::{
     BRANCHES, COMMS, Column, DSOS, EVENTS, FRAMES, Kind, MAPPINGS, RECORDINGS, SAMPLES, SPE, STACKS, TABLES,
     THREADS, Table,
 };
+pub(crate) use schema::{column, maybe};
 use spe::Traced;
 pub(crate) use table::{About, TableWriter};
 

@@ -15,11 +15,7 @@ use build_id::BuildId;
 use perfx_pipeline::{Error, Level, Report, Result, count, counted, ensure};
 use perfx_resolve::{FileNames, Function, IdOptions, Named, with_deep_stack};
 
-use crate::parquet::{About, Column, Kind, Table, TableWriter, write_functions};
-
-const fn column(name: &'static str, kind: Kind, nullable: bool, about: &'static str) -> Column {
-    Column { name, kind, nullable, delta: false, about }
-}
+use crate::parquet::{About, Kind, Table, TableWriter, column, maybe, write_functions};
 
 /// The table that is written, sorted by build-id and offset.
 pub const NAMES: Table = Table {
@@ -27,13 +23,13 @@ pub const NAMES: Table = Table {
     about: "The functions at places in files",
     sorted_by: Some(0),
     columns: &[
-        column("build_id", Kind::Text, false, "The build-id of the file, hex"),
-        column("offset", Kind::U64, false, "The offset in the file"),
-        column("symbol", Kind::Text, true, "The function, as perf names it"),
-        column("symbol_offset", Kind::I64, true, "The distance from its beginning, bytes"),
-        column("file", Kind::Text, true, "The source file"),
-        column("line", Kind::I32, true, "The line in it"),
-        column("inline", Kind::Calls, false, "Calls that the compiler inlined into it, innermost first"),
+        column("build_id", Kind::Text, "The build-id of the file, hex"),
+        column("offset", Kind::U64, "The offset in the file"),
+        maybe("symbol", Kind::Text, "The function, as perf names it"),
+        maybe("symbol_offset", Kind::I64, "The distance from its beginning, bytes"),
+        maybe("file", Kind::Text, "The source file"),
+        maybe("line", Kind::I32, "The line in it"),
+        column("inline", Kind::Calls, "Calls that the compiler inlined into it, innermost first"),
     ],
 };
 
@@ -114,11 +110,10 @@ impl Unnamed {
         ids: &IdOptions,
         inlined: bool,
         out: Box<dyn Write + Send>,
-        threads: usize,
         report: &mut Report,
     ) -> Result<()> {
         let facts = vec![("perfx.version", env!("CARGO_PKG_VERSION").to_owned())];
-        let mut out = TableWriter::new(&NAMES, &About { id: None, facts }, out, threads)?;
+        let mut out = TableWriter::new(&NAMES, &About { id: None, facts }, out, 1)?;
         let odd = self.odd;
         let (named, places) = with_deep_stack(|| self.rows(ids, inlined, &mut out))??;
         let rows = out.close()?;

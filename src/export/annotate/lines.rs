@@ -1,6 +1,5 @@
 //! Lists the source lines or the instructions of functions, or of a source file, with the most samples.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
@@ -69,14 +68,16 @@ pub fn hot_lines(
     kcore: Option<&Path>,
 ) -> Result<Result<(HotLines, Annotated), Vec<String>>> {
     let innermost = innermost_frames(stacks);
-    let (mut sums, mut weights) = (BTreeMap::new(), BTreeMap::<Frame, Weight>::new());
+    let mut weights = BTreeMap::<Frame, Weight>::new();
     for (row, &weight) in stacks.rows.iter().filter(|(row, _)| row.event == event) {
-        let frame = innermost.get(row.stack as usize).filter(|frame| frame.process == 0);
-        if let Some((&frame, dso)) = frame.and_then(|frame| Some((frame, frame.dso?))) {
+        let frame = innermost.get(row.stack as usize);
+        if let Some(&frame) = frame.filter(|frame| frame.process == 0 && frame.dso.is_some()) {
             *weights.entry(frame).or_default() += weight;
-            let of_dso: &mut BTreeMap<Frame, u64> = sums.entry(dso).or_default();
-            of_dso.insert(frame, weights[&frame].period);
         }
+    }
+    let mut sums: BTreeMap<u32, BTreeMap<Frame, u64>> = BTreeMap::new();
+    for (&frame, weight) in &weights {
+        sums.entry(frame.dso.unwrap_or_default()).or_default().insert(frame, weight.period);
     }
     let extension = Path::new(wanted).extension().and_then(|extension| extension.to_str());
     let is_source = extension.is_some_and(|extension| EXTENSIONS.contains(&extension));
@@ -85,7 +86,7 @@ pub fn hot_lines(
         Ok(chosen) => chosen,
         Err(similar) => return Ok(Err(similar)),
     };
-    let (listed, annotated) = with_deep_stack(|| list(chosen, search, kcore))?;
+    let (listed, annotated) = with_deep_stack(|| list(chosen, search, kcore, true))?;
     let mut rows: IndexMap<RowKey, LineRow> = IndexMap::new();
     for (function, Listed { code, hits, places }) in listed.iter().enumerate() {
         let texts: BTreeMap<Frame, usize> = hits.iter().map(|&(frame, at)| (frame, at as usize)).collect();
@@ -119,10 +120,8 @@ pub fn hot_lines(
         row.percent = row.period.0 as f64 * 100.0 / (counted.period.0 as f64).max(1.0);
     }
     rows.sort_by(|a, b| {
-        let place = |row: &LineRow| (row.file.clone(), row.line, row.ip, row.function.clone());
-        Reverse((a.period.0, a.samples))
-            .cmp(&Reverse((b.period.0, b.samples)))
-            .then_with(|| place(a).cmp(&place(b)))
+        (b.period.0, b.samples, &a.file, a.line, a.ip, &a.function)
+            .cmp(&(a.period.0, a.samples, &b.file, b.line, b.ip, &b.function))
     });
     let all_rows = rows.len() as u64;
     rows.truncate(head);

@@ -70,7 +70,7 @@ pub(super) struct Branch<P> {
 }
 
 impl<P> Branch<P> {
-    /// The same branch between other places, with another label.
+    /// This branch with other places and another label.
     pub(super) fn at<Q>(&self, from: Option<Q>, to: Option<Q>, label: u32) -> Branch<Q> {
         let Branch { runner, cpu, address, behind, flags, is_chosen, .. } = *self;
         Branch { runner, cpu, from, to, address, behind, flags, label, is_chosen }

@@ -189,14 +189,14 @@ impl Thread {
         if leaves {
             self.left = Some(time);
         } else if let Some(left) = self.left.take() {
-            self.off_cpu += time.saturating_sub(left);
+            self.off_cpu = self.off_cpu.saturating_add(time.saturating_sub(left));
         }
     }
 
     /// The time of the last branch.
     fn now(&self) -> Moment {
         let left = self.left.map_or(0, |left| self.last.saturating_sub(left));
-        Moment { time: self.last, off_cpu: self.off_cpu + left }
+        Moment { time: self.last, off_cpu: self.off_cpu.saturating_add(left) }
     }
 
     fn follow(&mut self, branch: &Branch<Place>, time: u64, shared: &mut Shared<'_>) -> Result<()> {
@@ -278,12 +278,18 @@ impl Thread {
             self.callers = MOST_DEPTH;
             shared.slowest.iter_mut().for_each(|slowest| self.watching.forget_calls(slowest));
         }
-        let (level, begin) = (self.calls.depth(), self.begin(shared));
-        if shared.slowest.is_some() {
-            self.watching.enter(role, begin, self.cpu, self.open.len());
-        }
-        self.open.push(Open { node, function, is_kernel, level, is_found: false, begin, role });
+        let level = self.calls.depth();
+        self.enter(Open { node, function, is_kernel, level, is_found: false, begin: None, role }, shared);
         Ok(true)
+    }
+
+    /// A function is called now.
+    fn enter(&mut self, open: Open, shared: &Shared<'_>) {
+        let begin = self.begin(shared);
+        if shared.slowest.is_some() {
+            self.watching.enter(open.role, begin, self.cpu, self.open.len());
+        }
+        self.open.push(Open { begin, ..open });
     }
 
     /// The time of the last branch, if known and if a call there is selected.
@@ -328,11 +334,7 @@ impl Thread {
             // It ends, too, and is called again from the same stack.
             if let Some(open) = self.open.last().copied() {
                 self.leave(self.open.len() - 1, shared);
-                let begin = self.begin(shared);
-                if shared.slowest.is_some() {
-                    self.watching.enter(place.role, begin, self.cpu, self.open.len());
-                }
-                self.open.push(Open { begin, role: place.role, ..open });
+                self.enter(Open { role: place.role, ..open }, shared);
             }
             return Ok(true);
         }

@@ -1,6 +1,7 @@
 //! Collects the calls of chosen functions, or the spans from one function to another: all durations, and the
 //! slowest ones with what they called.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -91,13 +92,13 @@ pub enum CallList {
         durations: Option<DurationSummary>,
         /// Their number in each power of two of ns, from the shortest to the longest
         histogram: Vec<HistogramRow>,
-        /// The slowest, the slowest first
+        /// The slowest ones, in descending order of duration
         slowest: Vec<Instance>,
     },
 }
 
 impl Watched {
-    /// The same without durations, for a trace without times.
+    /// These calls without durations, for a trace without times.
     pub(super) fn without_times(self) -> Watched {
         Watched { durations: Durations::default(), slowest: Vec::new(), is_timeless: true, ..self }
     }
@@ -198,7 +199,10 @@ pub(super) struct Slowest {
     most: usize,
     durations: Durations,
     unfinished: u64,
-    slowest: Vec<(u64, u64, Runner, Watch)>,
+    /// By duration and then in the order of their ends: the first of equal ones are kept.
+    slowest: BTreeMap<(Reverse<u64>, u64), (u64, Runner, Watch)>,
+    /// The number of calls and spans that have ended.
+    ended: u64,
 }
 
 impl Watching {
@@ -275,22 +279,22 @@ impl Watch {
 
 impl Slowest {
     pub(super) fn new(most: usize) -> Slowest {
-        Slowest { most, durations: Durations::default(), unfinished: 0, slowest: Vec::new() }
+        Slowest { most, durations: Durations::default(), unfinished: 0, slowest: BTreeMap::new(), ended: 0 }
     }
 
     fn add(&mut self, runner: Runner, watch: Watch, (ns, off_cpu): (u64, u64)) {
         self.durations.add(Bucket::of(ns), Calls::one(ns, off_cpu));
-        let at = self.slowest.partition_point(|slow| slow.0 >= ns);
-        if at < self.most {
-            self.slowest.truncate(self.most - 1);
-            self.slowest.insert(at, (ns, off_cpu, runner, watch));
+        self.ended += 1;
+        self.slowest.insert((Reverse(ns), self.ended), (off_cpu, runner, watch));
+        if self.slowest.len() > self.most {
+            self.slowest.pop_last();
         }
     }
 
     /// The watched calls or spans, with the names of functions.
     pub(super) fn named(self, name: impl Fn(u32) -> String) -> Watched {
         let Slowest { durations, unfinished, slowest, .. } = self;
-        let instance = |(ns, off_cpu, runner, watch): (u64, u64, Runner, Watch)| {
+        let instance = |((Reverse(ns), _), (off_cpu, runner, watch)): ((_, _), (u64, Runner, Watch))| {
             let mut called: Vec<CalledRow> = Vec::new();
             for (function, (calls, ns)) in watch.called.into_iter().filter(|(_, sum)| *sum != (0, 0)) {
                 called.push(CalledRow { function: name(function), calls, duration_ns: Decimal(ns) });

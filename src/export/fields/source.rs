@@ -1,6 +1,7 @@
 //! Reads the values by which samples of tracepoints are grouped and paired: their own fields, and those that
 //! every sample has.
 
+use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::event_name::generic_name;
 use perfx_format::record::cpumode::KERNEL;
@@ -11,8 +12,8 @@ use perfx_look::trace::{FieldText, TracePrinter, value_text};
 use perfx_resolve::{Facts, Frame, frame_at};
 use perfx_samples::SampleView;
 
-/// The values that every sample has. A tracepoint's own field of the same name takes precedence, unless the
-/// prefix `sample.` is used.
+/// The values of every sample. A tracepoint's own field of the same name is used instead, unless the name has
+/// the prefix `sample.`.
 pub(super) const OF_SAMPLES: [&str; 7] = ["pid", "tid", "comm", "cpu", "event", "caller", "syscall"];
 
 /// The prefix of values that every sample has.
@@ -42,7 +43,7 @@ pub(super) enum Cell {
 }
 
 /// The distinct call chains.
-pub(super) type Chains = IndexSet<Vec<Frame>>;
+pub(super) type Chains = IndexSet<Vec<Frame>, RandomState>;
 
 /// The place of a value.
 #[derive(Clone, Debug)]
@@ -122,7 +123,7 @@ impl Source {
                 Cell::Chain(chains.insert_full(frames.map(|place| frame(sample, facts, place)).collect()).0)
             }
             Source::Syscall(None) => {
-                let name = String::from_utf8_lossy(&facts.events[event].name).into_owned();
+                let name = String::from_utf8_lossy(&facts.events[event].name);
                 let call = ["sys_enter_", "sys_exit_"].iter().find_map(|word| name.split_once(word));
                 call.map_or(Cell::Missing, |(_, call)| Cell::Text(call.to_owned()))
             }

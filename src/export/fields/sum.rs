@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The number of bits of a value by which it is counted: values below 256 are exact.
-const BITS: u32 = 8;
+use crate::durations::Bucket;
 
 /// Values that were added up.
 #[derive(Clone, Default, Debug)]
@@ -15,25 +14,20 @@ pub(super) struct Sum {
     /// The lowest and the highest value; `None` if none was added.
     pub(super) range: Option<(i64, i64)>,
     /// The number of values in each class.
-    alike: BTreeMap<(bool, u32), u64>,
+    alike: BTreeMap<i32, u64>,
 }
 
-/// The class of values that share their first bits, in ascending order.
-fn class(value: i64) -> (bool, u32) {
-    let size = value.unsigned_abs();
-    let shift = (u64::BITS - size.leading_zeros()).saturating_sub(BITS);
-    let class = (shift << (BITS - 1)) + (size >> shift) as u32;
-    if value < 0 { (false, u32::MAX - class) } else { (true, class) }
+/// The class of values that share their first bits, in ascending order; below 0 for negative values.
+fn class(value: i64) -> i32 {
+    let class = i32::from(Bucket::of(value.unsigned_abs()).0);
+    if value < 0 { -class } else { class }
 }
 
 /// The highest value of a class.
-fn highest((is_positive, class): (bool, u32)) -> i64 {
-    let class = if is_positive { class } else { u32::MAX - class };
-    let shift = (class >> (BITS - 1)).saturating_sub(1);
-    let first = u128::from(class - (shift << (BITS - 1))) << shift;
-    let size = if is_positive { first + (1 << shift) - 1 } else { first };
-    let size = i64::try_from(size).unwrap_or(i64::MAX);
-    if is_positive { size } else { -size }
+fn highest(class: i32) -> i64 {
+    let (low, high) = Bucket(class.unsigned_abs() as u16).range();
+    let size = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
+    if class < 0 { -size(low) } else { size(high) }
 }
 
 impl Sum {

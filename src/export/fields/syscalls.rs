@@ -100,7 +100,7 @@ const GENERIC: &str = "\
     membarrier mlock2 copy_file_range preadv2 pwritev2 pkey_mprotect pkey_alloc pkey_free statx \
     io_pgetevents rseq kexec_file_load";
 
-/// The same on all machines.
+/// Names of newer calls, whose numbers are the same on all machines.
 const NEWER: &str = "\
     424 pidfd_send_signal io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen \
     fsconfig fsmount fspick pidfd_open clone3 close_range openat2 pidfd_getfd faccessat2 process_madvise \

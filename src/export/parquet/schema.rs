@@ -74,12 +74,12 @@ pub struct Table {
     pub(crate) sorted_by: Option<usize>,
 }
 
-const fn column(name: &'static str, kind: Kind, about: &'static str) -> Column {
+pub(crate) const fn column(name: &'static str, kind: Kind, about: &'static str) -> Column {
     Column { name, kind, nullable: false, delta: false, about }
 }
 
 /// A column that may be null.
-const fn maybe(name: &'static str, kind: Kind, about: &'static str) -> Column {
+pub(crate) const fn maybe(name: &'static str, kind: Kind, about: &'static str) -> Column {
     Column { nullable: true, ..column(name, kind, about) }
 }
 
