@@ -156,6 +156,16 @@ pub(crate) struct ReadArgs {
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
+impl Usage {
+    /// Refuses options of `of` where one of them is given: each with whether it is.
+    pub(crate) fn refuse(options: &[(&str, bool)], of: &str) -> Result<()> {
+        match options.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Usage(format!("{option} is for {of}")).into()),
+            None => Ok(()),
+        }
+    }
+}
+
 impl std::fmt::Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

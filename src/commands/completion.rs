@@ -14,8 +14,8 @@ use crate::io::output::stdout;
 
 /// Print a completion script for a shell
 ///
-/// In bash, zsh and fish, it also completes events, functions, DSOs, threads and cgroups of the recording on
-/// the line, recordings, and passes with their options.
+/// In bash, zsh and fish, it also completes recordings, passes and their options, and names in the recording
+/// on the line: events, functions, DSOs, threads and cgroups.
 ///
 /// Examples:
 ///   perfx completion bash > ~/.local/share/bash-completion/completions/perfx
@@ -27,7 +27,7 @@ pub(crate) struct Completion {
     /// Shell to print the script for
     #[arg(value_name = "SHELL")]
     shell: Shell,
-    /// Print the values that the last of these words may become, one per line, for the scripts
+    /// For the scripts: print what the last of these words can be completed to, one per line
     #[arg(long, hide = true, value_name = "WORD", num_args = 1.., allow_hyphen_values = true)]
     values: Vec<OsString>,
 }
@@ -49,7 +49,8 @@ _perfx_or_values() {
     COMPREPLY=()
     for value in "${values[@]}"; do
         [[ $value == */ || $value == *: || $value == *= ]] && compopt -o nospace 2> /dev/null
-        COMPREPLY+=("$(printf %q "${value#"$before"}")")
+        printf -v value %q "${value#"$before"}"
+        COMPREPLY+=("$value")
     done
 }
 complete -F _perfx_or_values -o nosort -o bashdefault -o default perfx
@@ -85,8 +86,8 @@ impl Completion {
     pub(crate) fn run(&self, mut command_line: clap::Command, passes: &[PassSpec]) -> Result<u8> {
         if !self.values.is_empty() {
             let values = values::values(&command_line, passes, &self.values);
-            stdout()
-                .write_all(values.iter().map(|value| format!("{value}\n")).collect::<String>().as_bytes())?;
+            let mut out = stdout();
+            values.iter().try_for_each(|value| writeln!(out, "{value}"))?;
             return Ok(0);
         }
         // Not straight to standard output: `generate` panics on a closed pipe.

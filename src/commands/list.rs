@@ -163,12 +163,12 @@ impl List {
             What::Cgroups => list::What::Cgroups,
             What::Namespaces => list::What::Namespaces,
             What::Mappings => list::What::Mappings,
-            What::Lines => return lines::list(inputs, &stacks, self.rank.of_lines(format)?),
-            What::Fields => return self.fields.list(inputs, &stacks, self.rank.of_rows(format)?),
+            What::Lines => return lines::list(inputs, &stacks, (format, self.rank.of_lines()?)),
+            What::Fields => return self.fields.list(inputs, &stacks, (format, self.rank.of_rows()?)),
             What::Syscalls | What::Locks | What::Sched | What::Irqs | What::Io | What::Kmem => {
                 let value = self.what.to_possible_value();
                 let name = value.as_ref().map_or("", |value| value.get_name());
-                return self.fields.ready(name, inputs, &stacks, self.rank.of_rows(format)?);
+                return self.fields.ready(name, inputs, &stacks, (format, self.rank.of_rows()?));
             }
         };
         self.rank.refuse_all()?;

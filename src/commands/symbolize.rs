@@ -53,7 +53,7 @@ impl Symbolize {
         let files = NewFiles::below(folder(&self.output))?;
         let out = files.create(self.output.clone())?;
         let mut report = Report::default();
-        places.write(&ids, !self.no_inline, out, 1, &mut report)?;
+        places.write(&ids, !self.no_inline, out, &mut report)?;
         files.commit(existing, Path::to_owned)?;
         Ok(self.verbosity.print(&report))
     }

@@ -219,6 +219,10 @@ fn a_list_says_what_the_recording_lacks() {
     );
     let ran = list(&["sched"], "recorded/off-cpu.p61.data");
     assert!(ran.stderr.contains("wake-ups: not listed, because the recording lacks"), "{}", ran.stderr);
+    // Of each recording, whatever the first one has.
+    let both = ["recorded/waits.p61.data", "recorded/off-cpu.p61.data"].map(|name| Fixture::new(name).path);
+    let ran = perfx(args!["list", "sched", "--foreign", both[0], both[1]]);
+    assert!(ran.stderr.contains("wake-ups: not listed, because the recording lacks"), "{}", ran.stderr);
     let ran = list(&["sched", "--cpu", "0"], "recorded/waits.p61.data");
     assert!(ran.code == Some(2) && ran.stderr.contains("--tid and --cpu select samples"), "{}", ran.stderr);
     let ran = list(&["irqs"], "recorded/waits.p61.data");

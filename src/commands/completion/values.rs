@@ -33,7 +33,7 @@ const PASSES: &str = "passes";
 const INPUT: &str = "input";
 
 /// Endings of the names of recordings.
-const ENDINGS: [&str; 4] = [".data", ".perf", ".data.old", ".perf.data"];
+const ENDINGS: [&str; 3] = [".data", ".perf", ".data.old"];
 
 /// The long and short names of the options that have values.
 pub(super) fn options(command: &clap::Command) -> BTreeSet<(String, Option<char>)> {
@@ -48,8 +48,8 @@ pub(super) fn options(command: &clap::Command) -> BTreeSet<(String, Option<char>
 
 /// The values of the last word, which may be empty. Empty if commands, options or any files may follow.
 pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsString]) -> Vec<String> {
-    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
-    let [_, before @ .., last] = &words[..] else { return Vec::new() };
+    let words: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
+    let Some([_, before @ .., last]) = words.as_deref() else { return Vec::new() };
     let mut command = program;
     for word in before {
         command = command.find_subcommand(word).unwrap_or(command);
@@ -64,7 +64,7 @@ pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsSt
         Some(PASSES) => pass_values(passes, typed),
         Some(INPUT) => recordings(typed),
         Some(id) => match LISTED.iter().find(|(ids, ..)| ids.contains(&id)) {
-            Some(&(_, what, key)) => names(before, typed, |path| listed(path, what, key)),
+            Some(&(_, what, key)) => names(before, typed, (what, key)),
             None => Vec::new(),
         },
         None if takes_recordings(command, before) => recordings(typed),
@@ -73,7 +73,7 @@ pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsSt
     found.into_iter().map(|value| front.to_owned() + &value).collect()
 }
 
-/// True if a file may follow, not one of a few words, such as the kind of a list.
+/// True if a file may follow. False if a word of a fixed set is still missing, such as the kind of a list.
 fn takes_recordings(command: &clap::Command, before: &[&str]) -> bool {
     let (words, files): (Vec<_>, Vec<_>) =
         command.get_positionals().map(Arg::get_possible_values).partition(|values| !values.is_empty());
@@ -96,12 +96,12 @@ fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c Arg> {
 
 /// The names in the recording on the line that begin with the last of the comma-separated names in `typed`.
 /// They are escaped if they would not match themselves.
-fn names(before: &[&str], typed: &str, all: impl FnOnce(&str) -> Option<Vec<String>>) -> Vec<String> {
-    let is_file = |word: &&&str| !word.starts_with('-') && Path::new(word).exists();
+fn names(before: &[&str], typed: &str, (what, key): (&str, &str)) -> Vec<String> {
+    // Other words may be folders, such as that of --root.
+    let is_file = |word: &&&str| !word.starts_with('-') && Path::new(word).is_file();
     let path = before.iter().skip(1).find(is_file).map_or("perf.data", |path| *path);
-    let (front, start) =
-        typed.rsplit_once(',').map_or(("", typed), |(front, start)| (&typed[..=front.len()], start));
-    let mut names = all(path).unwrap_or_default();
+    let (front, start) = after_last(typed, &[',']);
+    let mut names = listed(path, what, key).unwrap_or_default();
     names.retain(|name| name.starts_with(start) && !name.contains([',', '\n']));
     names.sort_unstable();
     names.dedup();
@@ -128,11 +128,10 @@ fn listed(path: &str, what: &str, key: &str) -> Option<Vec<String>> {
 /// The names of passes, or after `NAME:` the options of that pass, separated by `:`.
 fn pass_values(passes: &[PassSpec], typed: &str) -> Vec<String> {
     let chain = typed.rfind(',').map_or(0, |comma| comma + 1);
-    let at = typed.rfind([',', ':']).map_or(0, |at| at + 1);
-    let (front, start) = typed.split_at(at);
+    let (front, start) = after_last(typed, &[',', ':']);
     let name = typed[chain..].split(':').next().unwrap_or_default();
     let mut words = Vec::new();
-    if at == chain {
+    if front.len() == chain {
         words.extend(passes.iter().map(|pass| pass.name.to_owned()));
     } else if let Some(pass) = passes.iter().find(|pass| pass.name == name) {
         for option in pass.options().get_arguments().filter(|option| !option.is_hide_set()) {
@@ -144,10 +143,14 @@ fn pass_values(passes: &[PassSpec], typed: &str) -> Vec<String> {
     words.into_iter().map(|word| format!("{front}{word}")).collect()
 }
 
-/// Files whose names end like those of recordings, and the folders next to them; nothing without such files.
+/// The text up to the last of these separators, with it, and the rest.
+fn after_last<'t>(text: &'t str, separators: &[char]) -> (&'t str, &'t str) {
+    text.split_at(text.rfind(separators).map_or(0, |at| at + 1))
+}
+
+/// Files whose names end like those of recordings, and the folders beside them; empty without such files.
 fn recordings(typed: &str) -> Vec<String> {
-    let (folder, start) =
-        typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (&typed[..=folder.len()], start));
+    let (folder, start) = after_last(typed, &['/']);
     let entries = fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in entries {
@@ -155,10 +158,9 @@ fn recordings(typed: &str) -> Vec<String> {
         if !name.starts_with(start) || name.contains('\n') || name.starts_with('.') && start.is_empty() {
             continue;
         }
-        let is_folder = entry.path().is_dir();
         if ENDINGS.iter().any(|ending| name.ends_with(ending)) {
             files.push(format!("{folder}{name}"));
-        } else if is_folder {
+        } else if entry.path().is_dir() {
             folders.push(format!("{folder}{name}/"));
         }
     }

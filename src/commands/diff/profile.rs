@@ -30,7 +30,7 @@ pub(super) struct ProfileArgs {
     /// Ignore changes below this percentage of the weight of a run of A [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, requires = "profile")]
     threshold: Option<f64>,
-    /// Probability that any change is reported if there is none; divide it by the number of comparisons
+    /// Probability of reporting a change although nothing changed. For N comparisons, give 5%/N
     #[arg(long, value_name = "PERCENT", value_parser = percentage, default_value = "5%", requires = "profile")]
     false_alarms: f64,
     /// List only the first N functions

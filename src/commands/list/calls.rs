@@ -1,6 +1,6 @@
 //! `perfx list calls` shows how long the calls of a function in a trace took, and the slowest of them.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use perfx_export::{CallList, DurationSummary, Grouping, Instance, IsNamed, WatchedCalls};
 use perfx_filter::{is_meant, unknown};
@@ -35,11 +35,7 @@ const CALLED: usize = 4;
 impl CallArgs {
     /// Refuses the options for other lists, with a usage error.
     pub(super) fn refuse(&self) -> Result<()> {
-        ensure!(
-            self.between.is_none(),
-            Usage("--between is for calls: perfx list calls --between A B".into())
-        );
-        Ok(())
+        Usage::refuse(&[("--between", self.between.is_some())], "calls: perfx list calls --between A B")
     }
 
     pub(super) fn run(

@@ -45,10 +45,11 @@ impl FieldArgs {
             ("--until", self.until.is_some()),
             ("--pair", !self.pair.is_empty()),
         ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!(Usage(format!("{option} is for `perfx list fields EVENT`"))),
-            None => Ok(()),
-        }
+        Usage::refuse(&given, "`perfx list fields EVENT`")
+    }
+
+    fn columns(&self) -> Vec<Column<'_>> {
+        self.by.iter().map(|by| Column { from: by, title: by }).collect()
     }
 
     /// Lists the fields of the event that is the first input.
@@ -72,7 +73,7 @@ impl FieldArgs {
             Some(until) => format!("time from {event} until {until}"),
             None => event.clone(),
         };
-        let by: Vec<Column<'_>> = self.by.iter().map(|by| Column { from: by, title: by }).collect();
+        let by = self.columns();
         let ends: Vec<Role<'_>> =
             self.until.iter().map(|until| Role { events: until, key: &end, only: None }).collect();
         let measure = Measure {
@@ -99,11 +100,11 @@ impl FieldArgs {
         self.refuse(false)?;
         let Some(ready) = Ready::named(name) else { bail!("{name} is no list") };
         if ready.is_of_others && stacks.filter()?.chooses_tasks() {
-            let what = "options such as --tid and --cpu select samples by the thread and CPU in which they were \
-                        taken, but the rows are of the threads that wait or run; leave them out";
+            let what = "options such as --tid and --cpu select samples by the thread in which they were taken, but \
+                        rows are of the threads that wait or run; leave them out";
             bail!(Usage(format!("{name}: {what}")));
         }
-        let by: Vec<Column<'_>> = self.by.iter().map(|by| Column { from: by, title: by }).collect();
+        let by = self.columns();
         let own = |measure: &Measure<'static>| {
             if by.is_empty() { *measure } else { Measure { by: &by, ..*measure } }
         };
@@ -149,8 +150,7 @@ fn text(tables: &FieldTables) -> String {
 /// The lines of a table: the titles of its columns, and its rows.
 fn lines(table: &FieldTable) -> Vec<Vec<String>> {
     let unit = if table.unit.is_some() { " µs" } else { "" };
-    let keys = |row: &[String]| row.to_vec();
-    let shown: Vec<Vec<String>> = std::iter::once(keys(&table.by))
+    let shown: Vec<Vec<String>> = std::iter::once(table.by.clone())
         .chain(table.rows.iter().map(|row| row.keys.iter().map(|key| readable(&key.0)).collect()))
         .collect();
     let width = |column: usize| shown.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

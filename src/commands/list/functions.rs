@@ -96,35 +96,44 @@ impl RankArgs {
             );
             bail!(Usage(what));
         }
-        self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
-        self.refuse(&[("--itrace", self.trace.itrace)], "functions and stacks")?;
-        self.refuse(&[("--full-names", self.full_names)], "functions and stacks")?;
-        self.refuse_trees()
+        self.of_rows().map(drop)
     }
 
     /// The number of calls to list, if given. Refuses the options that only functions and stacks have.
     pub(super) fn head_of_calls(&self) -> Result<Option<usize>> {
-        self.refuse(&[("--inline", self.inline)], "functions and stacks")?;
-        self.refuse(&[("--full-names", self.full_names)], "functions and stacks")?;
+        self.refuse_insn()?;
+        let stacks = [("--inline", self.inline), ("--full-names", self.full_names)];
+        Usage::refuse(&stacks, "functions and stacks")?;
         self.refuse_trees()?;
         Ok(self.head)
     }
 
-    /// The options of lists of lines, and true for instructions: refuses all others.
-    pub(super) fn of_lines(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>, bool)> {
-        let (format, head) = RankArgs { insn: false, ..self.clone() }.of_rows(format)?;
-        Ok((format, head, self.insn))
+    /// The number of lines to list, if given, and true for instructions. Refuses all other options.
+    pub(super) fn of_lines(&self) -> Result<(Option<usize>, bool)> {
+        self.refuse_ranks()?;
+        Ok((self.head, self.insn))
     }
 
-    /// The options of lists of fields: refuses those of functions and stacks except for --head.
-    pub(super) fn of_rows(&self, format: FormatArgs) -> Result<(FormatArgs, Option<usize>)> {
-        RankArgs { head: None, ..self.clone() }.refuse_all()?;
-        Ok((format, self.head))
+    /// The number of rows of fields to list, if given. Refuses all other options.
+    pub(super) fn of_rows(&self) -> Result<Option<usize>> {
+        self.refuse_insn()?;
+        self.refuse_ranks()?;
+        Ok(self.head)
+    }
+
+    fn refuse_insn(&self) -> Result<()> {
+        Usage::refuse(&[("--insn", self.insn)], "lines")
+    }
+
+    /// Refuses the options of functions and stacks, except for --head.
+    fn refuse_ranks(&self) -> Result<()> {
+        let [inline, itrace] = [("--inline", self.inline), ("--itrace", self.trace.itrace)];
+        Usage::refuse(&[inline, itrace, ("--full-names", self.full_names)], "functions and stacks")?;
+        self.refuse_trees()
     }
 
     /// Refuses options that only lists of functions have.
     fn refuse_trees(&self) -> Result<()> {
-        self.refuse(&[("--insn", self.insn)], "lines")?;
         let given = [
             ("--sort", self.sort.is_some()),
             ("--children", self.children),
@@ -133,14 +142,7 @@ impl RankArgs {
             ("--depth", self.depth.is_some()),
             ("--percent-limit", self.percent_limit.is_some()),
         ];
-        self.refuse(&given, "functions")
-    }
-
-    fn refuse(&self, options: &[(&str, bool)], of: &str) -> Result<()> {
-        match options.iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!(Usage(format!("{option} is for {of}"))),
-            None => Ok(()),
-        }
+        Usage::refuse(&given, "functions")
     }
 
     pub(super) fn functions(
@@ -149,14 +151,17 @@ impl RankArgs {
         stacks: &StackArgs,
         format: FormatArgs,
     ) -> Result<u8> {
-        self.refuse(&[("--insn", self.insn)], "lines")?;
+        self.refuse_insn()?;
         let (around, calls) = (self.callers.as_ref().or(self.callees.as_ref()), self.callers.is_none());
         if around.is_none() {
             let given =
                 [("--depth", self.depth.is_some()), ("--percent-limit", self.percent_limit.is_some())];
-            self.refuse(&given, "--callers and --callees")?;
+            Usage::refuse(&given, "--callers and --callees")?;
         } else {
-            self.refuse(&[("--head", self.head.is_some())], "lists; a tree has --depth and --percent-limit")?;
+            Usage::refuse(
+                &[("--head", self.head.is_some())],
+                "lists; a tree has --depth and --percent-limit",
+            )?;
         }
         let Some(around) = around else {
             let order = match self.sort {
@@ -189,6 +194,7 @@ impl RankArgs {
     }
 
     pub(super) fn stacks(&self, inputs: &InputsArgs, stacks: &StackArgs, format: FormatArgs) -> Result<u8> {
+        self.refuse_insn()?;
         self.refuse_trees()?;
         self.run(inputs, stacks, format, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
     }

@@ -23,7 +23,7 @@ const LINES: usize = 20;
 pub(super) fn list(
     inputs: &InputsArgs,
     stacks: &StackArgs,
-    (format, head, by_instruction): (FormatArgs, Option<usize>, bool),
+    (format, (head, by_instruction)): (FormatArgs, (Option<usize>, bool)),
 ) -> Result<u8> {
     let (Some(wanted), inputs) = inputs.split_first() else {
         bail!(Usage("give a function or a source file: perfx list lines FUNCTION [INPUT]".into()))
@@ -62,7 +62,7 @@ pub(super) fn list(
         let what = counted(without, "sample has", "samples have");
         report.say(Level::Warning, format!("{what} no source line: compile with -g, or see --insn"));
     }
-    if lines.rows.is_empty() {
+    if lines.all_rows == 0 {
         report.say(Level::Warning, format!("no sample is in `{wanted}`"));
     }
     let more = lines.all_rows - lines.rows.len() as u64;
@@ -103,5 +103,5 @@ fn text(lines: &HotLines, by_instruction: bool, columns: usize) -> String {
         let (name, text) = (function_within(name, function), without_middle(text, rest));
         format!("{share}{at}  {line:place$}  {name:function$}  {text}").trim_end().to_owned() + "\n"
     };
-    if lines.rows.is_empty() { String::new() } else { all.iter().map(line).collect() }
+    if lines.all_rows == 0 { String::new() } else { all.iter().map(line).collect() }
 }

@@ -220,9 +220,9 @@ fn time(text: &OsStr) -> Option<Vec<OsString>> {
     let text = text.to_str()?;
     let after = |end: &str| {
         let (seconds, digits) = end.trim().split_once('.').unwrap_or((end.trim(), "0"));
-        let digits = format!("{digits:0<9}").parse::<u64>().ok().filter(|_| digits.len() <= 9)?;
-        let ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(digits + 1)?;
-        Some(format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000))
+        let fraction = format!("{digits:0<9}").parse::<u64>().ok().filter(|_| digits.len() <= 9)?;
+        let ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction + 1)?;
+        Some(perfx_pipeline::seconds(ns))
     };
     let later = text.split_once(',').and_then(|(start, end)| Some(format!("{start},{}", after(end)?)));
     Some(vec![format!("--time={}", later.as_deref().unwrap_or(text)).into()])
