@@ -22,7 +22,7 @@ use self::drive::Browser;
 use crate::calls::{Change, changes, data as traced, named_root};
 use crate::firefox::profile;
 use crate::html::{hostile, with_names};
-use crate::support::{Fixture, Stdin, Tier, clean, perfx, run, skipped, temp, workloads};
+use crate::support::{Fixture, Tier, perfx, python, temp, workloads};
 use crate::{args, tiers};
 
 /// A check opens its pages in the browser; the path is the root with the programs of the recordings.
@@ -734,14 +734,9 @@ fn many_processes_scroll_in_the_map_and_stacks_begin_with_programs(browser: &Bro
 
 /// axe-core is the reference for screen readers.
 fn axe_finds_nothing(browser: &Browser, root: &Path) {
-    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
+    let Some(python) = python("axe_core_python") else { return };
     let script = "import axe_core_python as it; print(open(it.__path__[0] + '/axe.min.js').read())";
-    let axe = run(clean(&python).args(["-c", script]), Stdin::Null);
-    if axe.code != Some(0) {
-        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no axe-core-python");
-        skipped("what a screen reader needs (pip install axe-core-python, and PERFX_PYTHON)");
-        return;
-    }
+    let axe = python(&["-c", script], Path::new("/")).done().unwrap();
     let folder = temp();
     let inputs = ["fp.p61", "fp-deep.p61"].map(|name| Fixture::new(&format!("recorded/{name}.data")).path);
     let many = folder.path().join("many.data");

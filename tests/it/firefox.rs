@@ -11,15 +11,11 @@ use serde_json::Value as Json;
 
 use crate::folded::weights_by;
 use crate::snapshots::same;
-use crate::support::{
-    Fixture, Ran, Stdin, Tier, each_fixture, perfx, perfx_command, recorded, rewritten, run, temp, workloads,
-};
-use crate::{args, tiers};
+use crate::support::{Fixture, Ran, Tier, each_export, perfx, rewritten, temp, workloads};
+use crate::{args, support, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
-    let mut command = perfx_command();
-    command.args(["export", "firefox", "--foreign", "-o", "-"]).arg(input).args(more);
-    run(&mut command, Stdin::Null)
+    support::export("firefox", &[input], more)
 }
 
 pub(crate) fn profile(bytes: &[u8]) -> Json {
@@ -181,13 +177,7 @@ fn stacks(profile: &Json) -> BTreeMap<String, u64> {
 
 tiers!(samples_are_those_of_folded_lines_for_every_recording);
 fn samples_are_those_of_folded_lines_for_every_recording(tier: Tier) {
-    let Some(root) = workloads() else { return };
-    let root = root.to_str().unwrap();
-    each_fixture(&tier.of(recorded()), |fixture| {
-        let ran = export(&fixture.path, &["--root", root]);
-        if ran.code == Some(1) {
-            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
-        }
+    each_export(tier, "firefox", |fixture, ran, root| {
         let profile = profile(&ran.stdout);
         check(&profile)?;
         let of_time =

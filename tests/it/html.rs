@@ -15,16 +15,14 @@ use symbols::ElfFile;
 
 use crate::folded::INLINED;
 use crate::support::{
-    Fixture, Ran, Stdin, Tier, clean, each_fixture, is_installed, perf, perfx, perfx_command, perfx_with,
-    recorded, run, skipped, temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, each_export, is_installed, perf, perfx, perfx_command, perfx_with, run,
+    skipped, temp, workloads,
 };
 use crate::symbols::record_kernel;
-use crate::{args, tiers};
+use crate::{args, support, tiers};
 
 fn export(inputs: &[&Path], more: &[&str]) -> Ran {
-    let mut command = perfx_command();
-    command.args(["export", "html", "--foreign", "-o", "-"]).args(inputs).args(more);
-    run(&mut command, Stdin::Null)
+    support::export("html", inputs, more)
 }
 
 pub(crate) struct Data {
@@ -174,13 +172,7 @@ pub(crate) fn with_names(page: &[u8], more: &str) -> Vec<u8> {
 
 tiers!(a_page_counts_what_folded_lines_and_stats_count);
 fn a_page_counts_what_folded_lines_and_stats_count(tier: Tier) {
-    let Some(root) = workloads() else { return };
-    let root = root.to_str().unwrap();
-    each_fixture(&tier.of(recorded()), |fixture| {
-        let ran = export(&[&fixture.path], &["--root", root]);
-        if ran.code == Some(1) {
-            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
-        }
+    each_export(tier, "html", |fixture, ran, root| {
         let data = Data::of(&ran.stdout);
         for by_samples in [true, false] {
             let weight = if by_samples { "samples" } else { "period" };

@@ -10,16 +10,11 @@ use perfx_format::{Feature, MappedFile, RecordType, sample_type as st};
 use prost::Message as _;
 
 use crate::maker::{LE, Maker, PLAIN, USER, event};
-use crate::support::{
-    Fixture, Ran, Stdin, Tier, clean, each_fixture, perfx, perfx_command, recorded, run, skipped, temp,
-    workloads,
-};
-use crate::{args, tiers};
+use crate::support::{Fixture, Ran, Tier, each_export, perfx, python, temp, workloads};
+use crate::{args, support, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
-    let mut command = perfx_command();
-    command.args(["export", "otlp", "--foreign", "-o", "-"]).arg(input).args(more);
-    run(&mut command, Stdin::Null)
+    support::export("otlp", &[input], more)
 }
 
 fn decoded(ran: &Ran) -> ProfilesData {
@@ -119,14 +114,8 @@ fn listed(input: &Path, root: &str) -> Option<[BTreeMap<String, i64>; 2]> {
 
 tiers!(the_sums_of_functions_are_those_of_list_functions);
 fn the_sums_of_functions_are_those_of_list_functions(tier: Tier) {
-    let Some(root) = workloads() else { return };
-    let root = root.to_str().unwrap();
-    each_fixture(&tier.of(recorded()), |fixture| {
-        let ran = export(&fixture.path, &["--root", root]);
-        if ran.code == Some(1) {
-            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
-        }
-        let data = decoded(&ran);
+    each_export(tier, "otlp", |fixture, ran, root| {
+        let data = decoded(ran);
         check(&data)?;
         let Some(listed) = listed(&fixture.path, root).filter(|[samples, _]| !samples.is_empty()) else {
             return Ok(());
@@ -253,21 +242,12 @@ for name in sorted(sums):
 #[test]
 fn the_official_schema_reads_it() {
     let Some(root) = workloads() else { return };
-    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
-    let python = |code: &str, file: &Path| run(clean(&python).args(["-c", code]).arg(file), Stdin::Null);
-    let import = "import opentelemetry.proto.profiles.v1development.profiles_pb2";
-    let found = std::panic::catch_unwind(|| python(import, Path::new("")).code == Some(0));
-    if !found.unwrap_or(false) {
-        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no opentelemetry-proto");
-        return skipped(
-            "reading profiles with the schema of OpenTelemetry (pip install opentelemetry-proto)",
-        );
-    }
+    let Some(python) = python("opentelemetry.proto.profiles.v1development.profiles_pb2") else { return };
     let (folder, input) = (temp(), Fixture::new("recorded/fp.p61.data").path);
     let file = folder.path().join("fp.otlp");
     let root = root.to_str().unwrap();
     fs::write(&file, export(&input, &["--root", root]).stdout).unwrap();
-    let ran = python(READ, &file).done().unwrap();
+    let ran = python(&["-c", READ, file.to_str().unwrap()], folder.path()).done().unwrap();
     let [_, periods] = listed(&input, root).unwrap();
     let expected: String = periods.iter().map(|(name, sum)| format!("{name} {sum}\n")).collect();
     assert_eq!(ran.text(), format!("cpu-clock nanoseconds 0\n{expected}"));

@@ -14,7 +14,7 @@ use crate::support::{
     Fixture, Ran, Stdin, Tier, all, clean, each_fixture, one_of, perfx, perfx_command, perfx_with, recorded,
     root, run, same_bytes, skipped, temp, workloads,
 };
-use crate::{args, tiers};
+use crate::{args, support, tiers};
 
 /// The tables of a recording, without this machine's files.
 pub(crate) fn export(input: &Path, more: &[&str]) -> (TempDir, Ran) {
@@ -430,18 +430,8 @@ const RUN: &str = "import sys, duckdb; print(duckdb.sql(sys.argv[1]).fetchall())
 
 /// Python with DuckDB and pyarrow, if there is one.
 fn python() -> Option<impl Fn(&str, &[&str]) -> Ran> {
-    let python = std::env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
-    let python = move |code: &str, args: &[&str]| {
-        let mut command = clean(&python);
-        run(command.args(["-c", code]).args(args), Stdin::Null)
-    };
-    let found = std::panic::catch_unwind(|| python("import duckdb, pyarrow", &[]).code == Some(0));
-    if !found.unwrap_or(false) {
-        assert!(std::env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON has no duckdb and pyarrow");
-        skipped("what reads tables with DuckDB and pyarrow (pip install duckdb pyarrow, and PERFX_PYTHON)");
-        return None;
-    }
-    Some(python)
+    let python = support::python("duckdb, pyarrow")?;
+    Some(move |code: &str, args: &[&str]| python(&[&["-c", code], args].concat(), Path::new("/")))
 }
 
 /// The module of the wheel, with the program of these tests.

@@ -16,15 +16,12 @@ use crate::folded::samples_by;
 use crate::maker::{LE, Maker, PLAIN, USER, event};
 use crate::snapshots::same;
 use crate::support::{
-    Fixture, Ran, Stdin, Tier, clean, each_fixture, perfx, perfx_command, recorded, rewritten, root, run,
-    skipped, temp, workloads,
+    Fixture, Ran, Stdin, Tier, clean, each_export, perfx, rewritten, root, run, skipped, temp, workloads,
 };
-use crate::{args, tiers};
+use crate::{args, support, tiers};
 
 fn export(input: &Path, more: &[&str]) -> Ran {
-    let mut command = perfx_command();
-    command.args(["export", "pprof", "--foreign", "-o", "-"]).arg(input).args(more);
-    run(&mut command, Stdin::Null)
+    support::export("pprof", &[input], more)
 }
 
 pub(crate) fn profile(bytes: &[u8]) -> Profile {
@@ -141,13 +138,7 @@ fn mappings_are_those_of_the_recording() {
 
 tiers!(a_profile_counts_what_folded_lines_count);
 fn a_profile_counts_what_folded_lines_count(tier: Tier) {
-    let Some(root) = workloads() else { return };
-    let root = root.to_str().unwrap();
-    each_fixture(&tier.of(recorded()), |fixture| {
-        let ran = export(&fixture.path, &["--root", root]);
-        if ran.code == Some(1) {
-            return if ran.stdout.is_empty() { Ok(()) } else { Err("an error left output".into()) };
-        }
+    each_export(tier, "pprof", |fixture, ran, root| {
         let profile = profile(&ran.stdout);
         check(&profile)?;
         let functions = functions(&profile);

@@ -476,6 +476,50 @@ pub(crate) fn each_fixture(fixtures: &[Fixture], check: impl Fn(&Fixture) -> Res
     each(fixtures, |fixture| fixture.name.clone(), check);
 }
 
+/// Runs `perfx export FORMAT` to standard output.
+pub(crate) fn export(format: &str, inputs: &[&Path], more: &[&str]) -> Ran {
+    let mut command = perfx_command();
+    command.args(["export", format, "--foreign", "-o", "-"]).args(inputs).args(more);
+    run(&mut command, Stdin::Null)
+}
+
+/// Checks what `perfx export FORMAT` writes for each recording, with the symbols of the third argument. If it
+/// fails, it must write nothing.
+pub(crate) fn each_export(
+    tier: Tier,
+    format: &str,
+    check: impl Fn(&Fixture, &Ran, &str) -> Result<(), String> + Sync,
+) {
+    let Some(root) = workloads() else { return };
+    let root = root.to_str().unwrap();
+    each_fixture(&tier.of(recorded()), |fixture| {
+        let ran = export(format, &[&fixture.path], &["--root", root]);
+        match (ran.code, ran.stdout.is_empty()) {
+            (Some(1), true) => Ok(()),
+            (Some(1), false) => Err("an error left output".into()),
+            _ => check(fixture, &ran, root),
+        }
+    });
+}
+
+/// Python, if it has these packages.
+pub(crate) fn python(packages: &str) -> Option<impl Fn(&[&str], &Path) -> Ran> {
+    let python = env::var("PERFX_PYTHON").unwrap_or("python3".to_owned());
+    let start =
+        move |args: &[&str], folder: &Path| run(clean(&python).args(args).current_dir(folder), Stdin::Null);
+    let import = format!("import {packages}");
+    let found = std::panic::catch_unwind(|| start(&["-c", &import], Path::new("/")).code == Some(0));
+    if !found.unwrap_or(false) {
+        assert!(env::var_os("PERFX_PYTHON").is_none(), "PERFX_PYTHON lacks some of {packages}");
+        skipped(&format!(
+            "tests that need {packages} of Python (pip install, and PERFX_PYTHON; opentelemetry.proto is in opentelemetry-proto, \
+                  axe_core_python in axe-core-python)"
+        ));
+        return None;
+    }
+    Some(start)
+}
+
 /// Checks that both are equal; the error shows where they begin to differ.
 pub(crate) fn same_bytes(what: &str, left: &[u8], right: &[u8]) -> Result<(), String> {
     if left == right {
