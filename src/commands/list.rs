@@ -50,6 +50,7 @@ use crate::term::units::{count, fitted};
 /// Examples:
 ///   perfx list functions perf.data --head 10
 ///   perfx list functions perf.data --comm nginx --callers malloc
+///   perfx list functions perf.data --by pid --head 20
 ///   perfx list functions --itrace --sort p99 perf.data
 ///   perfx list calls handle_request perf.data
 ///   perfx list lines malloc perf.data
@@ -146,15 +147,15 @@ impl List {
         }
         let (format, inputs) = (self.read.format, &self.inputs);
         if !self.what.is_of_fields() {
-            self.fields.refuse(true)?;
+            self.fields.refuse(!matches!(self.what, What::Functions | What::Stacks))?;
         }
         let what = match self.what {
             What::Calls => {
                 let head = self.rank.head_of_calls()?;
                 return self.calls.run(head, &self.inputs, &stacks, self.read.format);
             }
-            What::Functions => return self.rank.functions(&self.inputs, &stacks, self.read.format),
-            What::Stacks => return self.rank.stacks(&self.inputs, &stacks, self.read.format),
+            What::Functions => return self.rank.functions(inputs, &stacks, (format, self.fields.group()?)),
+            What::Stacks => return self.rank.stacks(inputs, &stacks, (format, self.fields.group()?)),
             What::Events => list::What::Events,
             What::Dsos => list::What::Dsos,
             What::BuildIds => list::What::BuildIds,

@@ -455,7 +455,14 @@ mod tests {
         for number in 0..PERCENT.len() {
             let name = format!("f{number}").into();
             let place = CodePlace::User;
-            named.functions.insert(FunctionId { name, file: None, place, inlined: false, nameless: false });
+            named.functions.insert(FunctionId {
+                name,
+                file: None,
+                place,
+                inlined: false,
+                nameless: false,
+                group: None,
+            });
         }
         named
     }

@@ -19,9 +19,8 @@ use indexmap::IndexMap;
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::event_name::generic_name;
 use perfx_format::read::Recording;
-use perfx_format::record::lost::Losses as LostRecords;
 use perfx_format::tracepoint::{NamedField, TraceValue};
-use perfx_format::{ByTracepoint, Endian, RecordType};
+use perfx_format::{ByTracepoint, Endian, RecordType, Time};
 use perfx_look::json::{Integer, Text};
 use perfx_look::trace::{TracePrinter, printers};
 use perfx_pipeline::{Error, Level, Purpose, Report, Result, bail, count, counted, did_you_mean, ensure};
@@ -237,8 +236,7 @@ impl<'m> FieldSums<'m> {
             Tally { begins_select, ..Tally::default() }
         };
         let mut tallies: Vec<Tally> = self.measures.iter().map(tally).collect();
-        let (mut losses, mut chains, mut lost) =
-            (Losses::default(), Chains::default(), LostRecords::default());
+        let (mut losses, mut chains, mut timeless) = (Losses::default(), Chains::default(), 0);
         let mut records = recording.records_by_time()?;
         loop {
             let read = match records.next_record() {
@@ -251,9 +249,9 @@ impl<'m> FieldSums<'m> {
                 }
             };
             let (read, layouts) = (*read, read.layouts());
-            let lost_before = lost.total();
-            lost.add(&read, layouts);
-            if lost.total() > lost_before {
+            let lost_before = losses.recording.total();
+            losses.recording.add(&read, layouts);
+            if losses.recording.total() > lost_before {
                 tallies.iter_mut().for_each(Tally::cut);
             }
             if read.kind() != RecordType::SAMPLE {
@@ -268,25 +266,30 @@ impl<'m> FieldSums<'m> {
             if roles[event].is_empty() {
                 continue;
             }
-            let (Ok(parts), Some(time)) = (sample.parts(), sample.time()) else {
+            let Ok(parts) = sample.parts() else {
                 losses.short += 1;
                 continue;
             };
+            let time = sample.time();
+            let is_paired = |role: &EventRole<'_>| !self.measures[role.measure].end.is_empty();
+            timeless += u64::from(time.is_none() && roles[event].iter().any(is_paired));
             let is_selected = is_selected.as_mut().is_none_or(|is_selected| is_selected(sample));
             let raw = parts.raw.unwrap_or_default();
-            for role in &roles[event] {
+            for role in roles[event].iter().filter(|role| time.is_some() || !is_paired(role)) {
                 let mut cell = |source: &Source| source.cell((sample, raw), (&facts, event), &mut chains);
                 let measure = &self.measures[role.measure];
-                tallies[role.measure].take(role, measure, (time.ns(), is_selected, raw, endian), &mut cell);
+                tallies[role.measure].take(
+                    role,
+                    measure,
+                    (time.map_or(0, Time::ns), is_selected, raw, endian),
+                    &mut cell,
+                );
             }
         }
         losses.say("not counted", report);
-        let lost = u64::try_from(lost.total()).unwrap_or(u64::MAX);
-        if lost > 0 {
-            let cut: u64 = tallies.iter().map(|tally| tally.cut).sum();
-            let what = counted(lost, "record was lost while recording", "records were lost while recording");
-            let pairs = counted(cut, "pair that was open then is", "pairs that were open then are");
-            report.say(Level::Loss, format!("{what}; {pairs} not counted: record with a larger buffer (-m)"));
+        if timeless > 0 {
+            let what = counted(timeless, "sample has no time and belongs", "samples have no time and belong");
+            report.say(Level::Loss, format!("{what} to no pair"));
         }
         let search = Search { facts: &facts, features: &features, endian, ids, inlined: false };
         let is_empty = tallies.iter().all(|tally| tally.rows.is_empty());
@@ -568,7 +571,7 @@ impl Tally {
 
     /// Forgets open pairs: their ends may be among the records that were lost.
     fn cut(&mut self) {
-        self.cut += self.open.len() as u64;
+        self.cut += self.open.values().filter(|open| open.is_selected).count() as u64;
         self.open.clear();
     }
 
@@ -583,10 +586,10 @@ impl Tally {
             report.say(Level::Loss, what);
         }
         let [without_end, without_beginning] = [self.without_end(), self.without_beginning];
-        if without_end + without_beginning == 0 {
+        if without_end + without_beginning + self.cut == 0 {
             return;
         }
-        let what = format!(
+        let mut what = format!(
             "{}: {}; not counted: {} without an end, {} without a beginning",
             measure.title,
             counted(self.pairs, "pair", "pairs"),
@@ -594,7 +597,10 @@ impl Tally {
             count(without_beginning)
         );
         let odd = if is_strict { self.again + self.later_ends } else { 0 };
-        if self.pairs > odd * 100 {
+        if self.cut > 0 {
+            what += &format!(", {} open when records were lost", count(self.cut));
+            report.say(Level::Loss, what);
+        } else if self.pairs > odd * 100 {
             report.say(Level::Info, what);
         } else {
             let how =

@@ -278,22 +278,9 @@ impl PartialOrd for Text<'_> {
 
 /// The first frames of a line.
 fn label_text(label: &Label, grouping: Grouping) -> String {
-    let shown = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes)).replace(';', ":");
-    let mut text = String::new();
-    if let Some(cpu) = label.cpu {
-        text += &format!("cpu-{cpu};");
-    }
-    if grouping.cgroup {
-        text += &format!("{};", label.cgroup.as_ref().map_or("[no cgroup]".into(), |cgroup| shown(cgroup)));
-    }
-    text += &shown(label.comm.as_deref().unwrap_or_default()).replace(' ', "_");
-    if let Some(pid) = label.pid {
-        text += &format!("-{}", pid as i32);
-    }
-    if let Some(tid) = label.tid {
-        text += &format!("/{}", tid as i32);
-    }
-    text
+    let [cpu, cgroup, thread] = label.texts(grouping);
+    let texts = [cpu, cgroup, thread.map(|thread| thread.replace(' ', "_"))].into_iter().flatten();
+    texts.map(|text| printable(&text).replace(';', ":")).collect::<Vec<_>>().join(";")
 }
 
 /// The names of a frame by the rules of stackcollapse-perf.pl, outermost first. `shown` converts a symbol to

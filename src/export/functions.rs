@@ -1,7 +1,7 @@
 //! Names the stacks of one recording, or of several to compare, by function, so that all have the same
 //! numbers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::iter::repeat;
 
 use foldhash::fast::RandomState;
@@ -12,7 +12,7 @@ use perfx_resolve::{Named, Search};
 
 use crate::chains::StackTree;
 use crate::folded::{FoldedOptions, functions, whole};
-use crate::stacks::{Row, Stacks, Weight};
+use crate::stacks::{Label, Row, Stacks, Weight};
 
 /// The identity of a function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -27,6 +27,8 @@ pub struct FunctionId {
     pub inlined: bool,
     /// True if `name` is that of the file, because the file's symbols were not found.
     pub nameless: bool,
+    /// The number of the group whose samples alone are counted, if any.
+    pub group: Option<u32>,
 }
 
 /// Where code runs.
@@ -60,6 +62,8 @@ pub struct NamedStacks {
     pub files: IndexMap<Vec<u8>, CodeFile, RandomState>,
     /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
     pub nodes: IndexSet<(u32, u32), RandomState>,
+    /// The groups with functions of their own.
+    pub groups: IndexSet<String, RandomState>,
 }
 
 impl NamedStacks {
@@ -104,7 +108,8 @@ impl NamedStacks {
             for (name, inlined) in functions(frame, &name, &options, whole).into_iter().zip(inlined) {
                 // Two builds can inline the same function in different places.
                 let inlined = inlined && !self.by_file_name;
-                let function = FunctionId { name: name.into(), file, place, inlined, nameless };
+                let name = name.into();
+                let function = FunctionId { name, file, place, inlined, nameless, group: None };
                 of_frames[number as usize].push(self.functions.insert_full(function).0 as u32);
             }
         })?;
@@ -113,6 +118,40 @@ impl NamedStacks {
             self.files[number as usize].has_symbols |= !without.contains(&*String::from_utf8_lossy(&dso));
         }
         Ok((stacks.tree.renamed(&mut self.nodes, &of_frames, |_| false), named))
+    }
+
+    /// Adds functions and nodes for each group alone, such as a process. Returns the node of each row.
+    pub(crate) fn by_group(
+        &mut self,
+        stacks: &Stacks,
+        placed: &[u32],
+        group: impl Fn(&Label) -> String,
+    ) -> Vec<u32> {
+        let groups: Vec<u32> =
+            stacks.labels.iter().map(|label| self.groups.insert_full(group(label)).0 as u32).collect();
+        let mut known: HashMap<(u32, u32), u32, RandomState> = HashMap::default();
+        let mut path = Vec::new();
+        let node = |row: &Row| {
+            let group = groups[row.label as usize];
+            let mut own = StackTree::ROOT;
+            let mut next = placed.get(row.stack as usize).copied().unwrap_or(StackTree::ROOT);
+            while let Some(&(parent, function)) = self.nodes.get_index(next as usize) {
+                if let Some(&node) = known.get(&(group, next)) {
+                    own = node;
+                    break;
+                }
+                path.push((next, function));
+                next = parent;
+            }
+            for (node, function) in path.drain(..).rev() {
+                let function = FunctionId { group: Some(group), ..self.functions[function as usize].clone() };
+                let function = self.functions.insert_full(function).0 as u32;
+                own = self.nodes.insert_full((own, function)).0 as u32;
+                known.insert((group, node), own);
+            }
+            own
+        };
+        stacks.rows.keys().map(node).collect()
     }
 
     /// The weight of the samples of each node, without its children.

@@ -20,7 +20,7 @@ use perfx_samples::say_cut_off;
 use prost::{Message, Oneof};
 
 use crate::pprof::{self, Places, is_kernel, records_calls};
-use crate::stacks::{Label, Stacks};
+use crate::stacks::{Label, Stacks, container};
 
 /// Profiles of several recordings.
 #[derive(Clone, PartialEq, Message)]
@@ -568,35 +568,9 @@ fn frame_type(frame: Frame, function: Option<[&str; 2]>) -> Option<&'static str>
     }
 }
 
-/// The id of the container in the path of a cgroup: `/docker/ID`, `/…/cri-containerd-ID.scope`.
-fn container(cgroup: &[u8]) -> Option<&str> {
-    let parts = str::from_utf8(cgroup).ok()?.rsplit('/');
-    parts.into_iter().find_map(|part| {
-        let id = part.strip_suffix(".scope").unwrap_or(part).rsplit(['-', ':']).next()?;
-        (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_container_is_found_in_the_paths_that_runtimes_make() {
-        let id = "0123456789abcdef".repeat(4);
-        for path in [
-            format!("/docker/{id}"),
-            format!("/system.slice/docker-{id}.scope"),
-            format!(
-                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-{id}.scope"
-            ),
-            format!("/kubepods/burstable/pod1/{id}/init"),
-            format!("/machine.slice/libpod-{id}.scope"),
-        ] {
-            assert_eq!(container(path.as_bytes()), Some(&*id), "{path}");
-        }
-        assert_eq!(container(b"/user.slice/user-1000.slice/session-2.scope"), None);
-    }
 
     #[test]
     fn the_names_of_code_show_the_type_of_a_frame() {

@@ -16,7 +16,7 @@ use crate::chains::StackTree;
 use crate::durations::{DurationSummary, Durations};
 use crate::functions::{CodePlace, FunctionTotal, NamedStacks};
 use crate::shown::Counted;
-use crate::stacks::{Row, Stacks, Weight};
+use crate::stacks::{Grouping, Label, Row, Stacks, Weight};
 
 /// A ranked list, the heaviest rows first.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
@@ -64,6 +64,9 @@ pub enum Ranked {
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct FunctionRow {
+    /// The process, thread, CPU, cgroup or container whose samples are counted; absent unless these are listed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Its name; that of its file in brackets if no symbol was found
     pub function: String,
     /// The path of its file; null if its address was in no mapping
@@ -104,6 +107,9 @@ pub struct TracedRow {
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct StackRow {
+    /// The process, thread, CPU, cgroup or container whose samples are counted; absent unless these are listed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Its functions, outermost first
     pub stack: Vec<String>,
     /// Percent of the period sampled in it
@@ -120,6 +126,9 @@ pub struct StackRow {
 pub struct CallRow {
     /// Calls between it and the requested function, which has 0
     pub depth: u32,
+    /// The process, thread, CPU, cgroup or container whose samples are counted; absent unless these are listed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Its name
     pub function: String,
     /// The path of its file; null if its address was in no mapping
@@ -164,6 +173,8 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Ranking {
     named: NamedStacks,
+    /// The groups that are ranked each by itself.
+    by: Option<Grouping>,
     /// The samples in the innermost function of each node.
     of_nodes: Vec<Weight>,
     /// The durations of each function's calls in a trace.
@@ -175,11 +186,16 @@ pub struct Ranking {
 impl Default for Ranking {
     fn default() -> Ranking {
         let (named, counted) = (NamedStacks::new(1), Counted::default());
-        Ranking { named, of_nodes: Vec::new(), durations: Vec::new(), counted }
+        Ranking { named, by: None, of_nodes: Vec::new(), durations: Vec::new(), counted }
     }
 }
 
 impl Ranking {
+    /// Ranks the functions of each group by itself. The stacks must be grouped so, too.
+    pub fn by(grouping: Grouping) -> Ranking {
+        Ranking { by: Some(grouping), ..Ranking::default() }
+    }
+
     /// Adds the samples of an event of a recording. Returns how many DSOs have symbols.
     ///
     /// # Errors
@@ -187,14 +203,27 @@ impl Ranking {
     /// A thread cannot be started.
     pub fn add(&mut self, stacks: &Stacks, search: Search<'_>, event: Option<u32>) -> Result<Named> {
         let (placed, named) = self.named.add(stacks, search)?;
-        self.of_nodes.resize(self.named.nodes.len(), Weight::default());
         if event.is_some() {
             self.counted.add(stacks.sampled(search.facts).counted(event));
         }
         let of_event =
             |row: &Row, weight: &Weight| if Some(row.event) == event { *weight } else { Weight::default() };
-        let of_nodes = self.named.of_nodes(stacks, &placed, of_event);
-        self.of_nodes.iter_mut().zip(of_nodes).for_each(|(sum, weight)| *sum += weight);
+        let of_rows = self.by.map(|by| {
+            let text = |label: &Label| label.texts(by).into_iter().flatten().collect::<Vec<_>>().join(" ");
+            self.named.by_group(stacks, &placed, text)
+        });
+        self.of_nodes.resize(self.named.nodes.len(), Weight::default());
+        if let Some(of_rows) = of_rows {
+            for ((row, weight), node) in stacks.rows.iter().zip(of_rows) {
+                self.of_nodes
+                    .get_mut(node as usize)
+                    .into_iter()
+                    .for_each(|sum| *sum += of_event(row, weight));
+            }
+        } else {
+            let of_nodes = self.named.of_nodes(stacks, &placed, of_event);
+            self.of_nodes.iter_mut().zip(of_nodes).for_each(|(sum, weight)| *sum += weight);
+        }
         self.durations.resize(self.named.functions.len(), Durations::default());
         for (&(stack, bucket), &calls) in &stacks.durations {
             let node = placed.get(stack as usize).and_then(|&node| self.named.nodes.get_index(node as usize));
@@ -226,6 +255,11 @@ impl Ranking {
         (if is_of_kernel { "[kernel]" } else { &function.name }, dso)
     }
 
+    fn group(&self, function: u32) -> Option<&str> {
+        let group = self.named.functions.get_index(function as usize)?.group?;
+        self.named.groups.get_index(group as usize).map(String::as_str)
+    }
+
     fn sorted(&self, order: Order) -> Vec<(u32, FunctionTotal)> {
         let totals = (0..).zip(self.named.totals(self.of_nodes.clone()));
         let mut sorted: Vec<_> = totals.filter(|(_, of)| !of.total.is_zero()).collect();
@@ -239,6 +273,7 @@ impl Ranking {
         let lasting = |function: u32| Reverse(lasting.get(function as usize).copied().flatten());
         sorted.sort_by(|(one, a), (other, b)| {
             let lasting = (lasting(*one), lasting(*other));
+            let groups = (self.group(*one), self.group(*other));
             let (one, other) = (self.function(*one), self.function(*other));
             let by_order = match order {
                 Order::Longest | Order::Percentile => (lasting.0, own(a)).cmp(&(lasting.1, own(b))),
@@ -248,7 +283,7 @@ impl Ranking {
                 Order::Name => std::cmp::Ordering::Equal,
                 Order::Dso => (one.1, own(a)).cmp(&(other.1, own(b))),
             };
-            by_order.then(one.cmp(&other))
+            by_order.then(one.cmp(&other)).then(groups.0.cmp(&groups.1))
         });
         sorted
     }
@@ -276,6 +311,7 @@ impl Ranking {
         let rows = sorted.iter().take(head).map(|(number, FunctionTotal { own, total })| {
             let (function, dso) = self.function(*number);
             FunctionRow {
+                group: self.group(*number).map(str::to_owned),
                 function: function.to_owned(),
                 dso: dso.map(str::to_owned),
                 self_percent: self.percent(*own),
@@ -300,7 +336,9 @@ impl Ranking {
             let mut stack: Vec<String> = functions.collect();
             stack.reverse();
             let percent = self.percent(weight);
-            StackRow { stack, percent, samples: weight.samples, period: Decimal(weight.period) }
+            let innermost = self.outwards(node).next();
+            let group = innermost.and_then(|function| self.group(function)).map(str::to_owned);
+            StackRow { group, stack, percent, samples: weight.samples, period: Decimal(weight.period) }
         });
         Ranked::Stacks { counted: self.counted(), rows: rows.collect() }
     }
@@ -380,7 +418,8 @@ impl Ranking {
         // The lightest first, because the last one is taken first.
         let sort = |of: &mut Vec<u32>| {
             let weight = |number: u32| (weights[number as usize].period, weights[number as usize].samples);
-            let key = |number: &u32| (weight(*number), Reverse(function(*number)));
+            let group = |number: u32| self.group(tree.nodes[number as usize].1);
+            let key = |number: &u32| (weight(*number), Reverse((function(*number), group(*number))));
             of.sort_by(|one, other| key(one).cmp(&key(other)));
         };
         sort(&mut roots);
@@ -388,8 +427,10 @@ impl Ranking {
         while let Some(number) = roots.pop() {
             let (name, dso) = function(number);
             let weight = weights[number as usize];
+            let group = self.group(tree.nodes[number as usize].1).map(str::to_owned);
             rows.push(CallRow {
                 depth: tree.depth(number),
+                group,
                 function: name.to_owned(),
                 dso: dso.map(str::to_owned),
                 percent: self.percent(weight),

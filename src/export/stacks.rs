@@ -13,7 +13,7 @@ use indexmap::{IndexMap, IndexSet};
 use perfx_filter::{FilterOptions, SelectedSamples};
 use perfx_format::read::Recording;
 use perfx_format::siblings::CountedAs;
-use perfx_format::{Kinds, Layouts, Record, RecordType, Time, named_pid};
+use perfx_format::{Kinds, Layouts, OrderKey, Record, RecordType, Time, named_pid};
 use perfx_model::address_space::Machine;
 use perfx_pipeline::{Report, Result};
 use perfx_resolve::{Facts, Frame, FrameName, Named, Search, name_frames};
@@ -52,6 +52,8 @@ impl AddAssign for Weight {
 pub struct Grouping {
     /// The name of the thread.
     pub comm: bool,
+    /// As name, the last one of the process's main thread, so that a process has one name.
+    pub main: bool,
     /// The process.
     pub pid: bool,
     /// The thread.
@@ -60,6 +62,8 @@ pub struct Grouping {
     pub cpu: bool,
     /// The cgroup.
     pub cgroup: bool,
+    /// Of the cgroup, only the first digits of the container's id.
+    pub container: bool,
     /// The time, rounded to [`Stacks::step`].
     pub time: bool,
     /// Unmapped addresses as distinct frames; otherwise they are one. Chains of code without frame pointers
@@ -83,7 +87,7 @@ pub struct Label {
     pub tid: Option<u32>,
     /// The CPU.
     pub cpu: Option<u32>,
-    /// The path of the cgroup.
+    /// The path of the cgroup, or the container in it.
     pub cgroup: Option<Box<[u8]>>,
 }
 
@@ -346,9 +350,14 @@ impl Label {
             true => facts.guests.machine(record, layouts, named_pid(record)),
             false => Machine::Host,
         };
-        let comm = |tid| facts.tasks.name(machine, tid, at.key).into_owned().into();
+        let (named, when) = if grouping.main { (pid, OrderKey::END) } else { (tid, at.key) };
+        let comm = |task| facts.tasks.name(machine, task, when).into_owned().into();
         let cgroup = || match at.sample.parts() {
-            Ok(sample) => facts.cgroups.get(&sample.cgroup?).cloned(),
+            Ok(sample) => {
+                let path = facts.cgroups.get(&sample.cgroup?)?;
+                let container = || Some(container(path)?.get(..CONTAINER)?.as_bytes().into());
+                if grouping.container { container() } else { Some(path.clone()) }
+            }
             Err(_) => {
                 losses.partial += 1;
                 None
@@ -356,13 +365,44 @@ impl Label {
         };
         Label {
             machine: if grouping.tid { machine } else { Machine::Host },
-            comm: tid.filter(|_| grouping.comm).map(comm),
+            comm: named.filter(|_| grouping.comm).map(comm),
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),
             cpu: at.sample.cpu().filter(|_| grouping.cpu),
             cgroup: (grouping.cgroup && !facts.cgroups.is_empty()).then(cgroup).flatten(),
         }
     }
+
+    /// The CPU, the cgroup or container, and the thread or process, as text, if grouped by these.
+    pub(crate) fn texts(&self, grouping: Grouping) -> [Option<String>; 3] {
+        let text =
+            |bytes: &Option<Box<[u8]>>| bytes.as_ref().map(|of| String::from_utf8_lossy(of).into_owned());
+        let without = if grouping.container { "[no container]" } else { "[no cgroup]" };
+        let number = |mark: char, task: Option<u32>| {
+            task.map_or_else(String::new, |task| format!("{mark}{}", task as i32))
+        };
+        let thread = || {
+            let name = text(&self.comm).unwrap_or_default();
+            format!("{name}{}{}", number('-', self.pid), number('/', self.tid))
+        };
+        [
+            self.cpu.map(|cpu| format!("cpu-{cpu}")),
+            grouping.cgroup.then(|| text(&self.cgroup).unwrap_or_else(|| without.to_owned())),
+            grouping.comm.then(thread),
+        ]
+    }
+}
+
+/// The digits of a container's id that tools show.
+const CONTAINER: usize = 12;
+
+/// The id of the container in the path of a cgroup: `/docker/ID`, `/…/cri-containerd-ID.scope`.
+pub(crate) fn container(cgroup: &[u8]) -> Option<&str> {
+    let parts = str::from_utf8(cgroup).ok()?.rsplit('/');
+    parts.into_iter().find_map(|part| {
+        let id = part.strip_suffix(".scope").unwrap_or(part).rsplit(['-', ':']).next()?;
+        (id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(id)
+    })
 }
 
 /// Counts a sample, or defers it until the user part of its chain is known.
@@ -445,6 +485,23 @@ impl Stacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_is_found_in_the_paths_that_runtimes_make() {
+        let id = "0123456789abcdef".repeat(4);
+        for path in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!(
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-{id}.scope"
+            ),
+            format!("/kubepods/burstable/pod1/{id}/init"),
+            format!("/machine.slice/libpod-{id}.scope"),
+        ] {
+            assert_eq!(container(path.as_bytes()), Some(&*id), "{path}");
+        }
+        assert_eq!(container(b"/user.slice/user-1000.slice/session-2.scope"), None);
+    }
 
     #[test]
     fn times_are_rounded_as_much_as_necessary() {

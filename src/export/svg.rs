@@ -1,6 +1,6 @@
 //! Draws call stacks as a flame graph in SVG, with searchable names, and the colours of the page.
 //!
-//! Names of threads are on top, and callers above callees, so outermost frames are visible however deep
+//! Names of threads or other groups are on top, and callers above callees, so outermost frames are visible however deep
 //! stacks are. Width is weight; neighbours are in the order of their names. The picture has no script.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use crate::chains::StackTree;
 use crate::folded::Count;
 use crate::functions::{CodePlace, FunctionId, NamedStacks};
-use crate::stacks::Stacks;
+use crate::stacks::{Grouping, Label, Stacks};
 
 /// The width of the picture, the height of a frame, and the width of the narrowest drawn frame, pixels.
 const WIDTH: f64 = 1200.0;
@@ -26,8 +26,10 @@ const LONGEST: usize = 4096;
 pub struct Picture<'s> {
     /// The functions of the stacks.
     pub named: &'s NamedStacks,
-    /// The stacks, grouped by the name of the thread.
+    /// The stacks.
     pub stacks: &'s Stacks,
+    /// The groups of the stacks, which are the outermost frames.
+    pub grouping: Grouping,
     /// The node of each stack.
     pub placed: &'s [u32],
     /// The event.
@@ -61,8 +63,9 @@ pub struct Drawn {
 ///
 /// Those of `out`.
 pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
-    let comms: Vec<String> = picture.stacks.labels.iter().map(comm).collect();
-    let frames = frames(picture, &comms);
+    let texts = |label: &Label| label.texts(picture.grouping).into_iter().flatten().collect();
+    let groups: Vec<Vec<String>> = picture.stacks.labels.iter().map(texts).collect();
+    let frames = frames(picture, &groups);
     let scale = WIDTH / frames[0].weight.max(1) as f64;
     // The frames, outermost first: number, line, and start.
     let (mut shown, mut open, mut left_out) = (Vec::new(), vec![(0, 0, 0)], 0);
@@ -113,12 +116,8 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
     Ok(Drawn { frames: shown.len() as u64, left_out })
 }
 
-fn comm(label: &crate::stacks::Label) -> String {
-    String::from_utf8_lossy(label.comm.as_deref().unwrap_or_default()).into_owned()
-}
-
 /// All frames; the first stands for all samples.
-fn frames<'s>(picture: Picture<'s>, comms: &'s [String]) -> Vec<Frame<'s>> {
+fn frames<'s>(picture: Picture<'s>, groups: &'s [Vec<String>]) -> Vec<Frame<'s>> {
     let Picture { named, stacks, placed, event, .. } = picture;
     let mut sums: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
     for (row, weight) in stacks.rows.iter().filter(|(row, _)| event.is_none_or(|event| event == row.event)) {
@@ -134,12 +133,12 @@ fn frames<'s>(picture: Picture<'s>, comms: &'s [String]) -> Vec<Frame<'s>> {
             path.push(function);
             at = (parent != StackTree::ROOT).then_some(parent);
         }
-        let comm = comms.get(label as usize).map_or("", |comm| comm.as_str());
+        let groups = groups.get(label as usize).into_iter().flatten().map(|group| (group.as_str(), u32::MAX));
         let mut frame = 0;
         frames[0].weight = frames[0].weight.saturating_add(weight);
         let functions =
             path.drain(..).rev().map(|function| (functions[function as usize].name.as_ref(), function));
-        for key in std::iter::once((comm, u32::MAX)).chain(functions) {
+        for key in groups.chain(functions) {
             let next = frames.len();
             let kid = *frames[frame].called.entry(key).or_insert(next);
             if kid == next {

@@ -2,6 +2,7 @@
 
 use std::ops::AddAssign;
 
+use perfx_format::record::lost;
 use perfx_format::sample_type as st;
 use perfx_pipeline::{Level, Report, count, counted};
 
@@ -26,6 +27,8 @@ pub struct Losses {
     pub incomplete: u64,
     /// Samples whose branch stacks lack taken branches: left out.
     pub gappy: u64,
+    /// Records that were lost while recording. No loss of the reader, so they don't change the exit code.
+    pub recording: lost::Losses,
 }
 
 impl AddAssign for Losses {
@@ -38,6 +41,7 @@ impl AddAssign for Losses {
         self.torn += other.torn;
         self.incomplete += other.incomplete;
         self.gappy += other.gappy;
+        self.recording.join(other.recording);
     }
 }
 
@@ -90,6 +94,10 @@ impl Losses {
         let records = "because their records are not in the recording";
         let why = if self.incomplete == 1 { record } else { records };
         say(Level::Warning, self.incomplete, incomplete, why);
+        let lost = u64::try_from(self.recording.total()).unwrap_or(u64::MAX);
+        let what = ["record was lost", "records were lost"];
+        let help = "while recording: a larger buffer (perf record -m) or a lower rate (-F, -c) prevents that";
+        say(Level::Info, lost, what, help);
     }
 }
 

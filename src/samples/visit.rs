@@ -79,10 +79,13 @@ pub fn visit<V: Visit>(
         let (mut visitor, mut counters) = (new(), Counters::new(facts));
         let passed_over = select.and_then(|select| select.passed_over(batch));
         let mut is_selected = select.map(Select::on_thread);
-        let wanted = V::OTHERS.and(RecordType::SAMPLE);
+        let wanted = V::OTHERS.union(Kinds::LOST).and(RecordType::SAMPLE);
         let wanted = if passed_over.is_some() { wanted.without(RecordType::SAMPLE) } else { wanted };
         let mut walker = batch.walk();
         while let Some(record) = walker.next_wanted(wanted, usize::MAX)? {
+            if Kinds::LOST.contains(record.kind()) {
+                counters.losses.recording.add(&record, &batch.layouts);
+            }
             if V::OTHERS.contains(record.kind()) {
                 visitor.other(&record, &batch.layouts)?;
             }

@@ -358,6 +358,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("list", &["fields", "sched:sched_switch", "--by", "prev_comm", "--foreign"]),
     ("list", &["functions", "--foreign"]),
     ("list", &["functions", "--callers", ".", "--foreign"]),
+    ("list", &["functions", "--by", "pid", "--foreign"]),
     ("list", &["functions", "--itrace", "--foreign"]),
     ("list", &["io", "--foreign"]),
     ("list", &["irqs", "--foreign"]),

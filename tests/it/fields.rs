@@ -176,8 +176,52 @@ fn the_time_between_two_events_is_that_of_the_list_with_a_name() {
 fn times_that_records_were_lost_in_are_counted_as_lost() {
     let ran = list(&["syscalls"], "recorded/lost.p61.data");
     assert_eq!(ran.code, Some(3));
-    let lost = "91 records were lost while recording; 5 pairs that were open then are not counted";
-    assert!(ran.stderr.contains(lost), "{}", ran.stderr);
+    let is_loss =
+        |line: &str| line.contains("lost: system calls") && line.contains(", 5 open when records were lost");
+    assert!(ran.stderr.lines().any(is_loss), "{}", ran.stderr);
+    assert!(ran.stderr.contains("91 records were lost while recording"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_sample_at_time_0_is_counted_but_belongs_to_no_pair() {
+    let fixture = Fixture::new("recorded/trace.p61.data");
+    let times = perfx(args!["view", "-F", "time", "--ns", "--foreign", &fixture.path]).text();
+    let first: u64 =
+        times.lines().next().unwrap().trim().trim_end_matches(':').replace('.', "").parse().unwrap();
+    let mut bytes = fs::read(&fixture.path).unwrap();
+    let at = bytes.windows(8).position(|window| window == first.to_le_bytes()).unwrap();
+    bytes[at..at + 8].fill(0);
+    let folder = temp();
+    let input = folder.path().join("timeless.data");
+    fs::write(&input, bytes).unwrap();
+    let list = |words: &[&str]| {
+        perfx(
+            [
+                &args!["list"][..],
+                &words.iter().map(Into::into).collect::<Vec<_>>(),
+                &args!["--foreign", &input],
+            ]
+            .concat(),
+        )
+    };
+    let all = list(&["fields", "raw_syscalls:*"]);
+    assert!(all.code == Some(0) && all.text().contains("  140 "), "{}", all.stderr);
+    let pairs = list(&["syscalls"]);
+    assert!(
+        pairs.code == Some(3) && pairs.stderr.contains("1 sample has no time and belongs to no pair"),
+        "{}",
+        pairs.stderr
+    );
+}
+
+#[test]
+fn the_event_and_the_file_in_the_wrong_order_are_recognised() {
+    let file = Fixture::new("recorded/trace.p61.data").path;
+    for more in [&args!["sys_enter"][..], &[]] {
+        let ran = perfx([&args!["list", "fields", &file][..], more].concat());
+        let hint = "is a file; the event comes first: perfx list fields EVENT ";
+        assert!(ran.code == Some(2) && ran.stderr.contains(hint), "{}", ran.stderr);
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@ use serde_json::Value as Json;
 
 use crate::stats::conforms;
 use crate::support::{
-    Fixture, Perf, Stdin, Tier, all, clean, each_fixture, perf, perfx, perfx_command, recorded, root, run,
-    sound, temp, workloads,
+    Fixture, Perf, Stdin, Tier, all, clean, each_fixture, export, perf, perfx, perfx_command, recorded, root,
+    run, sound, temp, workloads,
 };
 use crate::{args, tiers};
 
@@ -70,6 +70,54 @@ fn of_perf(perf: &Perf, fixture: &Fixture, root: &Path) -> BTreeMap<String, Rows
         add(found.entry(event.clone()).or_default(), dso, symbol, (samples, period));
     }
     found
+}
+
+/// The samples of each group, which are those of the rows with its functions.
+fn samples_by_group(what: &str, by: &str, recording: &str) -> BTreeMap<String, u64> {
+    let document =
+        listed(what, &root().join("tests/data/recorded").join(recording), &["--by", by, "--head", "999"]);
+    let mut groups = BTreeMap::new();
+    for row in rows(&document.unwrap()) {
+        *groups.entry(row["group"].as_str().unwrap().to_owned()).or_default() += number(&row["samples"]);
+    }
+    groups
+}
+
+#[test]
+fn functions_are_listed_by_process_with_the_name_of_its_main_thread() {
+    for what in ["functions", "stacks"] {
+        let groups = |by, recording| samples_by_group(what, by, recording);
+        let threads = groups("tid", "threads-named.p73.data");
+        assert!(threads.keys().any(|thread| thread.starts_with("hand-0-1665/")), "{threads:?}");
+        let process = [("crew-1665".to_owned(), threads.values().sum())].into();
+        assert_eq!(groups("pid", "threads-named.p73.data"), process);
+        let processes = groups("pid", "forks.p73.data");
+        assert_eq!((processes.len(), processes["forks-1519"], processes["child-13-1534"]), (11, 6, 1));
+        assert_eq!(groups("cgroup", "cgroups.p73.data"), [("/".to_owned(), 28)].into());
+    }
+    let input = root().join("tests/data/recorded/threads-named.p73.data");
+    let pid = |format| export(format, &[&input], &["--by", "pid", "-q"]).text();
+    assert!(pid("folded").lines().all(|line| line.starts_with("crew-1665;")));
+    assert!(pid("svg").contains("<title>crew-1665 (100.00%)</title>"));
+}
+
+#[test]
+fn a_recording_without_cgroups_is_not_listed_by_cgroup_in_silence() {
+    let input = root().join("tests/data/recorded/fp.p61.data");
+    for (line, why) in [
+        (
+            args!["list", "functions", "--by", "container", "--foreign", &input],
+            "the recording has no cgroups",
+        ),
+        (args!["export", "folded", "--by", "cgroup", "--foreign", &input], "the recording has no cgroups"),
+        (
+            args!["list", "stacks", "--by", "sym", "--foreign", &input],
+            "--by one of comm, pid, tid, cpu, cgroup, container",
+        ),
+    ] {
+        let ran = perfx(line);
+        assert!(ran.stderr.contains(why) && ran.code != Some(0), "{}", ran.stderr);
+    }
 }
 
 tiers!(functions_are_those_of_perf_report);

@@ -745,10 +745,12 @@ pub(crate) fn export(bytes: &[u8]) {
     let all = Arc::new(FilterOptions::default());
     let by = Grouping {
         comm: true,
+        main: false,
         pid: true,
         tid: true,
         cpu: true,
         cgroup: true,
+        container: false,
         time: true,
         unmapped: true,
         own_address: true,

@@ -238,3 +238,22 @@ fn branches_outside_of_the_segments_of_their_file_are_reported() {
     let expected = ": 1 branch left out, outside of its segments";
     assert!(said.contains("lost: ") && said.contains(expected) && said.contains("(exit code 3)"), "{said}");
 }
+
+/// They are in no sum, but nothing that the recording contains is missing in the output.
+#[test]
+fn all_commands_that_count_samples_report_what_was_lost_while_recording() {
+    let (folder, input) = (temp(), Fixture::new("recorded/lost.p61.data").path);
+    let lines = "list functions|list stacks --by pid|list dsos|view --count|overview|export folded|\
+                 export svg|export pprof|export otlp|export html|export firefox|export csv|export parquet";
+    for line in lines.split('|') {
+        let mut command = perfx_command();
+        command.current_dir(folder.path()).args(line.split(' ')).arg(&input).arg("--foreign");
+        if line.starts_with("export") {
+            command.args(["-o", &line.replace(' ', "-")]);
+        }
+        let ran = run(&mut command, Stdin::Null);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        let said = ran.stderr.matches("91 records were lost while recording").count();
+        assert_eq!(said, 1, "{line}: {}", ran.stderr);
+    }
+}

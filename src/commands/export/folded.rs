@@ -6,7 +6,7 @@ use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
 use perfx_export::{Grouping, Row, ShownEvent, Weight};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{Collected, StackArgs, each_recording, say_read};
+use super::input::{By, Collected, StackArgs, each_recording, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -56,23 +56,6 @@ pub(crate) struct Folded {
     stacks: StackArgs,
 }
 
-/// The first frames of a line.
-#[derive(ValueEnum, Debug, Clone, Copy)]
-enum By {
-    /// The thread's name
-    Comm,
-    /// NAME-PID, as stackcollapse-perf.pl --pid
-    #[value(name = "pid", alias = "process")]
-    Process,
-    /// NAME-PID/TID, as stackcollapse-perf.pl --tid
-    #[value(name = "tid", alias = "thread")]
-    Thread,
-    /// cpu-N, then the thread's name
-    Cpu,
-    /// The cgroup (perf record --all-cgroups), then the thread's name
-    Cgroup,
-}
-
 /// The unit that a line counts.
 #[derive(ValueEnum, Debug, Clone, Copy)]
 enum Unit {
@@ -106,6 +89,7 @@ impl Folded {
             let (lines, named) = Lines::new(stacks, search, &self.options(), counts)?;
             parts.push(lines);
             say_read(report, recording, stacks);
+            self.by.say(facts, stacks, report);
             named.say(report);
             sampled.say(only, matches!(self.weight, Unit::Samples), report);
             Ok(())
@@ -120,14 +104,7 @@ impl Folded {
     }
 
     fn grouping(&self) -> Grouping {
-        let comm = Grouping { comm: true, unmapped: self.addrs, ..Grouping::default() };
-        match self.by {
-            By::Comm => comm,
-            By::Process => Grouping { pid: true, ..comm },
-            By::Thread => Grouping { pid: true, tid: true, ..comm },
-            By::Cpu => Grouping { cpu: true, ..comm },
-            By::Cgroup => Grouping { cgroup: true, ..comm },
-        }
+        Grouping { unmapped: self.addrs, ..self.by.grouping() }
     }
 
     fn options(&self) -> FoldedOptions {

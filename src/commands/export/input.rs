@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use perfx_auxtrace::{Presence, Tracer};
 use perfx_export::annotate::Annotated;
 use perfx_export::{
@@ -73,6 +73,56 @@ impl Collected {
             true => shown.of_selected(name, &sampled, by_samples)?,
             false => shown.of(name, &sampled)?,
         })
+    }
+}
+
+/// The groups in which samples are counted.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// The thread's name
+    Comm,
+    /// NAME-PID, with the last name of the main thread
+    #[value(alias = "process")]
+    Pid,
+    /// NAME-PID/TID, as stackcollapse-perf.pl --tid
+    #[value(alias = "thread")]
+    Tid,
+    /// cpu-N, then the thread's name
+    Cpu,
+    /// The cgroup (perf record --all-cgroups), then the thread's name
+    Cgroup,
+    /// The first 12 digits of the container's id (perf record --all-cgroups), then the thread's name
+    Container,
+}
+
+impl By {
+    /// The grouping of stacks.
+    pub(crate) fn grouping(self) -> Grouping {
+        let comm = Grouping { comm: true, ..Grouping::default() };
+        match self {
+            By::Comm => comm,
+            By::Pid => Grouping { main: true, pid: true, ..comm },
+            By::Tid => Grouping { pid: true, tid: true, ..comm },
+            By::Cpu => Grouping { cpu: true, ..comm },
+            By::Cgroup => Grouping { cgroup: true, ..comm },
+            By::Container => Grouping { cgroup: true, container: true, ..comm },
+        }
+    }
+
+    /// Reports that no sample is in a cgroup or container.
+    pub(crate) fn say(self, facts: &Facts, stacks: &Stacks, report: &mut Report) {
+        let lacks = stacks.labels.iter().all(|label| label.cgroup.is_none()) && !stacks.rows.is_empty();
+        let what = match self {
+            By::Cgroup | By::Container if facts.cgroups.is_empty() => {
+                "the recording has no cgroups: record with perf record --all-cgroups"
+            }
+            By::Cgroup => "no sample has a cgroup",
+            By::Container => "no cgroup of a sample has the id of a container in its path",
+            _ => return,
+        };
+        if lacks {
+            report.say(Level::Warning, what);
+        }
     }
 }
 

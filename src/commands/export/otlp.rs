@@ -86,6 +86,7 @@ impl Otlp {
             unmapped: true,
             // As in `list functions`.
             own_address: true,
+            ..Grouping::default()
         };
         let mut profiles = Profiles::default();
         each_recording(&sources, &mut report, |recording, report| {

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use perfx_export::svg::{Drawn, Picture, write};
-use perfx_export::{Grouping, NamedStacks, ShownEvent};
+use perfx_export::{NamedStacks, ShownEvent};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::{Collected, StackArgs, say_read};
+use super::input::{By, Collected, StackArgs, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
 
@@ -26,6 +26,9 @@ pub(crate) struct Svg {
     input: InputArgs,
     #[command(flatten)]
     output: OutputArgs,
+    /// Outermost frames
+    #[arg(help_heading = "Picture", long, value_enum, default_value_t = By::Comm)]
+    by: By,
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Picture", long)]
     no_inline: bool,
@@ -39,7 +42,7 @@ impl Svg {
         let source = Source::of(&self.input);
         let output = self.output.open(std::slice::from_ref(&source), true)?;
         let mut report = Report::default();
-        let grouping = Grouping { comm: true, ..Grouping::default() };
+        let grouping = self.by.grouping();
         let mut collected = self.stacks.collect(source.open_indexed()?, &ids, grouping, &mut report)?;
         let event = collected.shown(&mut ShownEvent::default(), false)?;
         let mut named = NamedStacks::new(1);
@@ -47,6 +50,7 @@ impl Svg {
         let Collected { recording, facts, stacks, bar, .. } = collected;
         drop(bar);
         say_read(&mut report, &recording, &stacks);
+        self.by.say(&facts, &stacks, &mut report);
         found.say(&mut report);
         let sampled = stacks.sampled(&facts);
         sampled.say(event, false, &mut report);
@@ -54,7 +58,8 @@ impl Svg {
         // The title has no folder, only the file's name.
         let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
         let mut drawn = Drawn { frames: 0, left_out: 0 };
-        let picture = Picture { named: &named, stacks: &stacks, placed: &placed, event, title: &title };
+        let picture =
+            Picture { named: &named, stacks: &stacks, grouping, placed: &placed, event, title: &title };
         output.write(|out| {
             drawn = write(picture, out)?;
             Ok::<_, std::io::Error>(())

@@ -1,14 +1,14 @@
 //! `perfx list fields`, and lists of tracepoints with names: `syscalls`, `locks`, `sched`, `irqs`, `io`, `kmem`.
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use perfx_export::fields::{Column, FieldSums, FieldTable, FieldTables, Measure, Ready, Role};
 use perfx_look::json::Document;
 use perfx_look::render::{printable, readable};
 use perfx_pipeline::{Level, Report, counted, wide_count};
 
 use crate::args::{FormatArgs, Usage};
-use crate::commands::export::input::{StackArgs, each_recording};
+use crate::commands::export::input::{By, StackArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
@@ -16,7 +16,8 @@ use crate::term::units::{count, fitted};
 #[derive(Args, Debug)]
 pub(super) struct FieldArgs {
     /// List a row for each value of these fields of the event, or of its samples: pid, tid, comm, cpu, event, syscall,
-    /// caller (perf record -g); with --until, end.FIELD is a field of the later event
+    /// caller (perf record -g); with --until, end.FIELD is a field of the later event. Functions and stacks: list
+    /// those of each comm, pid, tid, cpu, cgroup or container separately (one of these)
     #[arg(long, value_name = "FIELD,…", value_delimiter = ',')]
     by: Vec<String>,
     /// Add up this field of the event
@@ -48,6 +49,21 @@ impl FieldArgs {
         Usage::refuse(&given, "`perfx list fields EVENT`")
     }
 
+    /// The groups of functions and stacks.
+    pub(super) fn group(&self) -> Result<Option<By>> {
+        if self.by.is_empty() {
+            return Ok(None);
+        }
+        let by = self.by.join(",");
+        By::from_str(&by, false).map(Some).map_err(|_| {
+            let names = By::value_variants().iter().filter_map(By::to_possible_value);
+            let names: Vec<String> = names.map(|name| name.get_name().to_owned()).collect();
+            let what =
+                format!("functions and stacks are listed --by one of {}, not `{by}`", names.join(", "));
+            Usage(what).into()
+        })
+    }
+
     fn columns(&self) -> Vec<Column<'_>> {
         self.by.iter().map(|by| Column { from: by, title: by }).collect()
     }
@@ -62,6 +78,12 @@ impl FieldArgs {
         let (Some(event), inputs) = inputs.split_first() else {
             bail!(Usage("give an event: perfx list fields EVENT [INPUT]…".into()))
         };
+        if event.is_file() && inputs.split_first().0.is_none_or(|first| !first.is_file()) {
+            let event = event.display();
+            bail!(Usage(format!(
+                "`{event}` is a file; the event comes first: perfx list fields EVENT {event}"
+            )));
+        }
         let event = event.to_string_lossy().into_owned();
         let pairs: Vec<&str> = match &self.pair[..] {
             [] => vec!["sample.tid"],

@@ -11,7 +11,7 @@ use perfx_pipeline::{Level, Report};
 
 use crate::args::{FormatArgs, Usage};
 use crate::commands::export::input::{
-    Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
+    By, Collected, StackArgs, TraceArgs, each_recording, say_quality, say_read,
 };
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, function_within, without_middle};
@@ -149,7 +149,7 @@ impl RankArgs {
         &self,
         inputs: &InputsArgs,
         stacks: &StackArgs,
-        format: FormatArgs,
+        format: (FormatArgs, Option<By>),
     ) -> Result<u8> {
         self.refuse_insn()?;
         let (around, calls) = (self.callers.as_ref().or(self.callees.as_ref()), self.callers.is_none());
@@ -193,7 +193,12 @@ impl RankArgs {
         })
     }
 
-    pub(super) fn stacks(&self, inputs: &InputsArgs, stacks: &StackArgs, format: FormatArgs) -> Result<u8> {
+    pub(super) fn stacks(
+        &self,
+        inputs: &InputsArgs,
+        stacks: &StackArgs,
+        format: (FormatArgs, Option<By>),
+    ) -> Result<u8> {
         self.refuse_insn()?;
         self.refuse_trees()?;
         self.run(inputs, stacks, format, |ranking, _| ranking.stacks(self.head.unwrap_or(STACKS)))
@@ -203,14 +208,19 @@ impl RankArgs {
         &self,
         inputs: &InputsArgs,
         options: &StackArgs,
-        format: FormatArgs,
+        (format, by): (FormatArgs, Option<By>),
         rank: impl Fn(&Ranking, f64) -> Ranked,
     ) -> Result<u8> {
         let ids = options.ids()?;
         let mut report = Report::default();
-        let mut ranking = Ranking::default();
+        if self.trace.itrace && by.is_some() {
+            bail!(Usage("--by groups samples; select the calls of a process by --pid".into()));
+        }
+        // Samples of a CPU, cgroup or container are not also grouped by the names of threads.
+        let group = by.map(By::grouping).map(|by| Grouping { comm: by.comm && !by.cpu && !by.cgroup, ..by });
+        let mut ranking = group.map_or_else(Ranking::default, Ranking::by);
         let mut shown = ShownEvent::default();
-        let grouping = Grouping { own_address: true, ..Grouping::default() };
+        let grouping = Grouping { own_address: true, ..group.unwrap_or_default() };
         each_recording(&inputs.sources()?, &mut report, |recording, report| {
             let mut collected = options.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
             let event = collected.shown(&mut shown, false)?;
@@ -218,6 +228,7 @@ impl RankArgs {
             let sampled = stacks.sampled(facts);
             let named = ranking.add(stacks, collected.search(&ids, self.inline), event)?;
             say_read(report, recording, stacks);
+            by.into_iter().for_each(|by| by.say(facts, stacks, report));
             named.say(report);
             if !self.trace.itrace {
                 sampled.say(event, false, report);
@@ -263,24 +274,33 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
             let file = |dso: &Option<String>| printable(dso.as_deref().map_or("[unknown]", last));
             let files = rows.iter().map(|row| file(&row.dso).chars().count()).max().unwrap_or(0);
             let width = files.clamp("DSO".len(), if columns == usize::MAX { files.max(3) } else { 24 });
-            let mut text = format!("   self    total     samples  {:width$}  function\n", "DSO");
-            for row in rows {
+            let groups: Vec<String> =
+                rows.iter().map(|row| row.group.as_deref().map_or_else(String::new, printable)).collect();
+            let widest = groups.iter().map(|group| group.chars().count()).max().unwrap_or(0);
+            // Empty unless there are groups.
+            let group = |text: &str| {
+                if widest > 0 { format!("{text:width$}  ", width = widest.max(5)) } else { String::new() }
+            };
+            let title = group("group");
+            let rest = columns.saturating_sub(width + 33 + title.chars().count()).max(NAME);
+            let mut text = format!("   self    total     samples  {title}{:width$}  function\n", "DSO");
+            for (row, of) in rows.iter().zip(&groups) {
                 let file = without_middle(&file(&row.dso), width);
-                let name =
-                    function_within(&printable(&row.function), columns.saturating_sub(width + 33).max(NAME));
+                let name = function_within(&printable(&row.function), rest);
                 let (own, total, samples) = (row.self_percent, row.total_percent, count(row.samples));
-                text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {file:width$}  {name}\n");
+                let of = group(of);
+                text += &format!("{own:6.2}%  {total:6.2}%  {samples:>10}  {of}{file:width$}  {name}\n");
             }
             if rows.is_empty() { String::new() } else { text }
         }
         Ranked::TracedFunctions { rows, .. } => traced(rows, columns),
         Ranked::Stacks { rows, .. } => {
-            let line = |percent: f64, samples: u64, stack: &[String]| {
+            let lines = rows.iter().map(|row| {
+                let frames: Vec<&str> = row.group.iter().chain(&row.stack).map(String::as_str).collect();
                 let stack =
-                    without_middle(&printable(&stack.join(";")), columns.saturating_sub(21).max(NAME));
-                format!("{percent:6.2}%  {:>10}  {stack}\n", count(samples))
-            };
-            let lines = rows.iter().map(|row| line(row.percent, row.samples, &row.stack));
+                    without_middle(&printable(&frames.join(";")), columns.saturating_sub(21).max(NAME));
+                format!("{:6.2}%  {:>10}  {stack}\n", row.percent, count(row.samples))
+            });
             let title = if rows.is_empty() { "" } else { "  share     samples  stack\n" };
             std::iter::once(title.to_owned()).chain(lines).collect()
         }
@@ -289,10 +309,11 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
                 let indent = 2 * row.depth as usize;
                 // A function without a symbol has its file's name.
                 let file = row.dso.as_deref().map(last);
-                let name = match file.filter(|file| row.function != format!("[{file}]")) {
-                    Some(file) => printable(&format!("{} ({file})", row.function)),
-                    None => printable(&row.function),
-                };
+                let file = file.filter(|file| row.function != format!("[{file}]"));
+                let file = file.map_or_else(String::new, |file| format!(" ({file})"));
+                let group = row.group.as_ref().filter(|_| row.depth == 0);
+                let group = group.map_or_else(String::new, |group| format!(" in {group}"));
+                let name = printable(&format!("{}{file}{group}", row.function));
                 let name = function_within(&name, columns.saturating_sub(indent + 9).max(NAME));
                 format!("{:6.2}%  {:indent$}{name}\n", row.percent, "")
             };

@@ -142,7 +142,6 @@ struct Found {
     times: Option<(Time, Time)>,
     /// The number of samples, including those left out.
     samples: u64,
-    lost: lost::Losses,
     deferred: Vec<Deferred<u32>>,
     deferred_samples: u32,
     branches: Vec<BranchRow>,
@@ -186,7 +185,7 @@ const BEHIND: u64 = st::RAW
 impl<'f> Visit for Worker<'f> {
     type Part = Found;
     type All = Joined<'f>;
-    const OTHERS: Kinds = Kinds::SAMPLES.union(Kinds::LOST);
+    const OTHERS: Kinds = Kinds::SAMPLES;
 
     fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         match record.kind() {
@@ -194,7 +193,7 @@ impl<'f> Visit for Worker<'f> {
             RecordType::CALLCHAIN_DEFERRED => {
                 self.part.deferred.extend(self.resolver.user_part(record, layouts)?);
             }
-            _ => self.part.lost.add(record, layouts),
+            _ => {}
         }
         Ok(())
     }
@@ -440,7 +439,6 @@ impl Joined<'_> {
             *all.threads.entry(thread).or_default() += weight;
         }
         all.times = spanning(all.times, part.times);
-        all.lost.join(part.lost);
         for row in part.branches {
             (self.branch)(BranchRow {
                 sample: first + row.sample,
@@ -458,6 +456,7 @@ impl Joined<'_> {
             losses.incomplete += 1;
             all.complete(&kernel, sample, StackTree::ROOT, true)?;
         }
+        all.lost = losses.recording;
         losses.say("left out", report);
         // Columns have signed numbers.
         say_cut_off(all.events.iter().map(|weight| weight.period), i64::MAX as u64, report);

@@ -11,8 +11,8 @@ use perfx_samples::{Alike, CounterEnds, Counters, IsSelected, Late, Losses, Rows
 
 use super::sample::{Indent, SampleWriter, Shown};
 
-/// The kinds of records that are shown or complete others.
-pub(super) const WANTED: Kinds = Kinds::SAMPLES.and(RecordType::AUXTRACE_ERROR);
+/// The kinds of records that are shown, complete others or are counted.
+pub(super) const WANTED: Kinds = Kinds::SAMPLES.union(Kinds::LOST).and(RecordType::AUXTRACE_ERROR);
 
 /// The output of a batch.
 pub(super) struct Part {
@@ -162,6 +162,7 @@ impl Reader<'_> {
         record: &Record<'_>,
     ) -> Result<u64> {
         let layouts = self.layouts;
+        counters.losses.recording.add(record, layouts);
         if record.kind() == RecordType::SAMPLE {
             let view = || SampleView::of(record, layouts);
             let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
