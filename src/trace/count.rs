@@ -550,3 +550,85 @@ impl Table {
         taken.filter(|slot| slot.count > 0).map(|slot| (slot.edge, slot.end, slot.count))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(ip: u64) -> Place {
+        Place { mapping: Some(1), ip }
+    }
+
+    /// A unit whose first run began at `to` and ended at `end`, and whose last run goes on from `begin`.
+    fn unit(first: Option<(Option<u64>, Stop)>, begin: Option<u64>, last: Option<u64>) -> Ends {
+        let first = first.map(|(to, stop)| (to.map(place), stop));
+        let begin = begin.map(|to| (Some(place(to - 1)), place(to)));
+        Ends { first, last: Some(Going { begin, last: last.map(place) }) }
+    }
+
+    #[test]
+    fn a_run_that_crosses_units_is_one() {
+        let run = |from: Option<u64>, to, end: Option<u64>| {
+            Some(Run { from: from.map(place), to: place(to), end: end.map(place) })
+        };
+        let mut joint = Joint::default();
+        assert_eq!(joint.end(), None);
+        // The first unit begins in the middle of a run, of which only the address is known.
+        let first = unit(Some((Some(50), Stop::At(place(60)))), Some(101), Some(105));
+        assert_eq!(joint.join(&first), run(None, 50, Some(60)));
+        assert_eq!(
+            (joint.end(), joint.end_told()),
+            (run(Some(100), 101, None), run(Some(100), 101, Some(105)))
+        );
+        // No branch in the second: the run began in the first.
+        assert_eq!(joint.join(&unit(None, None, Some(110))), None);
+        assert_eq!(joint.end_told(), run(Some(100), 101, Some(110)));
+        assert_eq!(joint.join(&unit(None, Some(900), None)), None);
+        assert_eq!(joint.end_told(), run(Some(100), 101, Some(110)));
+        let mut stopped = joint;
+        assert_eq!(stopped.join(&unit(Some((None, Stop::Here)), None, None)), run(Some(100), 101, Some(110)));
+        assert_eq!(
+            joint.join(&unit(Some((Some(5), Stop::Unknown)), Some(201), None)),
+            run(Some(100), 101, None)
+        );
+        assert_eq!(
+            joint.join(&Ends { first: Some((None, Stop::Unknown)), last: None }),
+            run(Some(200), 201, None)
+        );
+        assert_eq!(joint.join(&Ends { first: None, last: None }), None);
+        assert_eq!(joint.join(&unit(None, Some(301), Some(302))), None);
+        assert_eq!(joint.end_told(), run(Some(300), 301, Some(302)));
+        assert_eq!(Joint::default().join(&unit(Some((None, Stop::At(place(7)))), None, None)), None);
+    }
+
+    #[test]
+    fn the_table_counts_each_run_while_it_has_room_and_after_it_grew() {
+        let edge = |number: u32| (BlockId(number % 5), BlockId(number / 5));
+        let mut table = Table::default();
+        let mut added = 0;
+        while table.add(edge(added), BlockId(added % 3)).is_some() {
+            added += 1;
+        }
+        assert_eq!((added, table.used, table.slots.len(), table.is_full()), (512, 512, 1024, false));
+        table.grow();
+        let all = 1000;
+        for number in added..all {
+            table.add(edge(number), BlockId(number % 3)).unwrap();
+        }
+        for number in (0..all).step_by(2) {
+            let at = table.add(edge(number), BlockId(number % 3)).unwrap();
+            table.add_at(at, 10);
+        }
+        assert_eq!((table.used, table.slots.len()), (1000, 2048));
+        let mut drained: Vec<_> = table.drain().collect();
+        drained.sort_unstable();
+        let count = |number: u32| if number.is_multiple_of(2) { 12 } else { 1 };
+        let mut expected: Vec<_> =
+            (0..all).map(|number| (edge(number), BlockId(number % 3), count(number))).collect();
+        expected.sort_unstable();
+        assert!(drained == expected);
+        assert_eq!((table.used, table.drain().count()), (0, 0));
+        let full = |slots: usize| Table { slots: vec![Slot::EMPTY; slots], used: 0 }.is_full();
+        assert!(!full((1 << 17) - 1) && full(1 << 17));
+    }
+}

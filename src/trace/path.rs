@@ -255,3 +255,98 @@ impl Paths {
         self.slots[at] = slot;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn block(number: u32) -> BlockId {
+        BlockId(number)
+    }
+
+    /// A path that takes the branches at the ends of these blocks to the next, and ends within the last one.
+    fn draft(blocks: &[u32]) -> Draft {
+        let mut draft = Draft::new(block(*blocks.last().unwrap()));
+        draft.steps = blocks
+            .windows(2)
+            .map(|pair| Step { block: block(pair[0]), count: 3, to: Some(block(pair[1])) })
+            .collect();
+        draft.steps.push(Step { block: draft.end, count: 2, to: None });
+        draft
+    }
+
+    #[test]
+    fn each_of_many_paths_is_found_by_its_key() {
+        let mut paths = Paths::default();
+        let key = |number: u32| PathKey { at: block(number / 7), to: block(number % 7), bits: number % 3 };
+        assert!(paths.find(key(0)).is_none() && !paths.is_full());
+        for number in 0..2000 {
+            let mut draft = draft(&[number, number + 1]);
+            draft.push(u64::from(number), block(number + 9));
+            (draft.bits, draft.lead) = (2, 1);
+            assert!(paths.find(key(number)).is_none());
+            let way = paths.insert(key(number), &draft, number % 2 == 0);
+            assert_eq!(
+                (way.path.index(), way.bits, way.free, way.pops, way.peak),
+                (number as usize, 2, 0, 0, 1)
+            );
+        }
+        for number in 0..2000 {
+            let way = paths.find(key(number)).unwrap();
+            assert_eq!((way.path, way.end), (PathId(number), block(number + 1)));
+            assert_eq!(paths.calls(&way), [(number.into(), block(number + 9))]);
+            assert_eq!(paths.steps(way.path), draft(&[number, number + 1]).steps);
+            let path = &paths[way.path];
+            assert_eq!((path.instructions, path.taken, path.lead, path.len()), (5, 1, 1, 2));
+            assert_eq!((path.first, path.rest), (Some(block(number)), Some((block(number + 1), 2))));
+            assert_eq!(
+                (path.last, path.leaves_kernel),
+                ((block(number), block(number + 1)), number % 2 == 0)
+            );
+        }
+        assert!(paths.find(PathKey { at: block(9999), to: block(0), bits: 0 }).is_none() && !paths.is_full());
+        paths.clear();
+        assert!(paths.find(key(0)).is_none());
+        let mut straight = draft(&[4]);
+        straight.steps.pop();
+        let way = paths.insert(key(0), &straight, false);
+        let path = &paths[way.path];
+        assert_eq!(
+            (way.path, path.first, path.rest, path.last.0, path.len()),
+            (PathId(0), None, None, block(0), 0)
+        );
+        paths.steps.resize(MOST_KEPT_STEPS - 1, draft(&[1]).steps[0]);
+        assert!(!paths.is_full());
+        paths.steps.resize(1 << 18, draft(&[1]).steps[0]);
+        assert!(paths.is_full());
+        paths.clear();
+        let path = draft(&[1, 2, 3]);
+        (0..1 << 15).for_each(|number| {
+            assert!(!paths.is_full() && paths.insert(key(number), &path, false).peak == 0)
+        });
+        assert!(paths.is_full());
+        assert_eq!(
+            (paths.list[0].first, paths.list[0].last, paths.list[0].taken),
+            (Some(block(1)), (block(2), block(3)), 2)
+        );
+    }
+
+    #[test]
+    fn a_path_goes_back_to_its_own_calls_and_then_to_the_first_caller() {
+        let mut draft = Draft::new(block(1));
+        draft.push(10, block(5));
+        draft.push(20, block(6));
+        assert_eq!((draft.go_back(block(9)), draft.peak), (Some(block(6)), 2));
+        assert_eq!(draft.go_back(block(9)), Some(block(5)));
+        // Only before its first step can it return to the call that its key has.
+        assert_eq!((draft.go_back(block(9)), draft.pops), (Some(block(9)), true));
+        assert_eq!((draft.go_back(BlockId::NONE), draft.pops), (None, false));
+        draft.steps = super::tests::draft(&[1]).steps;
+        assert_eq!((draft.go_back(block(9)), draft.pops), (None, false));
+        let mut own = Draft::new(block(1));
+        own.push(10, block(5));
+        assert_eq!([(own.pop(), own.pops), (own.pop(), own.pops)], [(true, false), (false, false)]);
+        let mut other = Draft::new(block(1));
+        assert!(other.pop() && other.pops);
+    }
+}

@@ -132,4 +132,20 @@ mod tests {
         first.push(17);
         assert_eq!(deformat(&frames), [(0x10, first), (0x21, Vec::new())]);
     }
+
+    #[test]
+    fn the_place_of_each_byte_is_that_in_its_frame() {
+        let second = [0x21, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0];
+        let third = [0x43, 3, 0x20, 5, 0x21, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0b100];
+        let found = deformat_with_places(&[&FULL_SYNC[..], &second, &third].concat());
+        let [(0x10, one), (0x21, other)] = &found[..] else { panic!("{found:?}") };
+        // The id in byte 4 of the last frame applies after its byte 5.
+        assert_eq!(other.bytes, [3, 0x20, 5, 7]);
+        assert_eq!([0, 1, 2, 3].map(|at| other.place(at)), [21, 22, 23, 25]);
+        assert_eq!(one.bytes.len(), 14 + 9);
+        assert_eq!([0, 13, 14, 22].map(|at| one.place(at)), [5, 18, 26, 34]);
+        assert_eq!((one.places.len(), other.places.len()), (2, 2));
+        let whole = Deformatted::contiguous(&[1, 2, 3]);
+        assert_eq!((whole.place(2), whole.bytes.len()), (2, 3));
+    }
 }

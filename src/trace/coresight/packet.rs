@@ -504,3 +504,269 @@ pub(super) fn find_sync(trace: &Trace<'_>, at: u64) -> Option<u64> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Registers;
+    use super::*;
+
+    /// An ETMv4, or an ETE, with context ids of four bytes, VMIDs of one, and cycle counts that commit.
+    fn config(is_ete: bool) -> Config {
+        let (context_id_bytes, vmid_bytes, most_speculative) = (4, 1, 20);
+        Config {
+            context_id_bytes,
+            vmid_bytes,
+            most_speculative,
+            ..Config::new(&Registers::default(), is_ete)
+        }
+    }
+
+    /// The packets of these bytes.
+    fn packets_of(bytes: &[u8], config: &Config) -> Vec<Packet> {
+        let trace = Trace::new(vec![bytes], Vec::new());
+        let mut packets = Packets::new(&trace, config, 0);
+        std::iter::from_fn(|| packets.next()).take(bytes.len()).collect()
+    }
+
+    fn packets(bytes: &[u8]) -> Vec<Packet> {
+        packets_of(bytes, &config(false))
+    }
+
+    fn at(ip: u64, is_thumb: bool) -> Address {
+        Address { ip: Some(ip), is_thumb }
+    }
+
+    fn address(ip: u64, is_thumb: bool) -> Packet {
+        Packet::Address { address: at(ip, is_thumb), context: None }
+    }
+
+    #[test]
+    fn an_address_completes_the_last_ones() {
+        let full = [0x9d, 0x41, 0x05, 0x40, 0, 0, 0, 0xff, 0xff];
+        let (last, thumb) = (0xffff_0000_0040_0b04, 0xffff_0000_1234_03a2);
+        let found = |more: &[u8]| packets(&[&full[..], more].concat()).split_off(1);
+        assert_eq!(packets(&full), [address(last, false)]);
+        assert_eq!(found(&[0x95, 0x03]), [address(0xffff_0000_0040_0a0c, false)]);
+        assert_eq!(found(&[0x95, 0x83, 0x11]), [address(0xffff_0000_0040_220c, false)]);
+        assert_eq!(found(&[0x96, 0x83, 0x11]), [address(0xffff_0000_0040_1106, true)]);
+        assert_eq!(found(&[0x9a, 0x51, 0x81, 0x34, 0x12]), [address(0xffff_0000_1234_0344, false)]);
+        // One of the last three, the youngest first.
+        let found_again = found(&[0x9b, 0x51, 0x03, 0x34, 0x12, 0x91, 0x91, 0x92, 0x90]);
+        assert_eq!(
+            found_again,
+            [(thumb, true), (last, false), (thumb, true), (thumb, true), (thumb, true)]
+                .map(|(ip, is_thumb)| address(ip, is_thumb))
+        );
+        // After lost data only a whole address is known.
+        let lost = Packet::Address { address: LOST, context: None };
+        assert_eq!(found(&[0, 5, 0x90, 0x95, 0x03]), [Packet::Overflow, lost, lost]);
+        assert_eq!(found(&[0, 5, 0x9e, 1, 0, 0, 0, 0, 0, 0, 0]), [Packet::Overflow, address(2, true)]);
+        assert_eq!(found(&[0x9d, 1, 2, 3]), [Packet::Cut]);
+    }
+
+    #[test]
+    fn a_context_may_follow_an_address() {
+        let context = |is_64, id, vmid| Context { is_64, id, vmid };
+        let both = context(true, Some(0x0403_0201), Some(9));
+        assert_eq!(packets(&[0x81, 0xd0, 9, 1, 2, 3, 4]), [Packet::Context(both)]);
+        assert_eq!(packets(&[0x81, 0x4f, 9]), [Packet::Context(context(false, None, Some(9)))]);
+        assert_eq!(
+            packets(&[0x81, 0x80, 1, 2, 3, 4]),
+            [Packet::Context(context(false, Some(0x0403_0201), None))]
+        );
+        let without = Config { vmid_bytes: 0, context_id_bytes: 0, ..config(false) };
+        assert_eq!(
+            packets_of(&[0x81, 0xd0, 4], &without),
+            [Packet::Context(context(true, None, None)), Packet::On]
+        );
+        let low = [0x41, 0x05, 0x40, 0, 0x10];
+        let full = [0x41, 0x05, 0x40, 0, 0, 0, 0xff, 0xff, 0x10];
+        for (first, rest, address) in [
+            (0x82, &low[..], at(0x40_0b04, false)),
+            (0x83, &low, at(0x40_0582, true)),
+            (0x85, &full, at(0xffff_0000_0040_0b04, false)),
+            (0x86, &full, at(0xffff_0000_0040_0582, true)),
+        ] {
+            let context = Some(context(true, None, None));
+            assert_eq!(packets(&[&[first], rest].concat()), [Packet::Address { address, context }]);
+        }
+    }
+
+    #[test]
+    fn timestamps_replace_the_low_bits_and_may_have_a_count_of_cycles() {
+        let times = [0x02, 0x81, 0x02, 0x02, 0x05, 0x03, 0x06, 0x80, 0x01, 0x04];
+        let expected = [0x101, 0x105, 0x106].map(Packet::Timestamp);
+        assert_eq!(packets(&times), [&expected[..], &[Packet::On]].concat());
+        let nine = [&[0x02][..], &[0xff; 8], &[0xfe, 0x04]].concat();
+        assert_eq!(packets(&nine), [Packet::Timestamp(0xfeff_ffff_ffff_ffff), Packet::On]);
+        // Trace Info starts anew; of its numbers, the third is that of speculative elements.
+        let info = [0x02, 0x81, 0x02, 0x01, 0x1f, 1, 2, 0x85, 0x01, 3, 4, 0x02, 0x05];
+        assert_eq!(
+            packets(&info),
+            [Packet::Timestamp(0x101), Packet::Info { speculative: 133 }, Packet::Timestamp(5)]
+        );
+        assert_eq!(packets(&[0x01, 0x02, 7]), [Packet::Info { speculative: 0 }]);
+        assert_eq!(
+            packets(&[0x01, 0x80, 0x80, 0x80, 0x80, 0x80]),
+            [Packet::Bad],
+            "five bytes are the longest"
+        );
+    }
+
+    #[test]
+    fn elements_are_committed_and_cancelled_as_counts_say() {
+        for (bytes, expected) in [
+            (&[0x0e, 5, 7][..], 5),
+            (&[0x0f, 5], 5),
+            (&[0x0c, 0x25], 3),
+            (&[0x0d, 0x25], 7),
+            (&[0x10], 1),
+            (&[0x1b], 3),
+            (&[0x1f], 4),
+            (&[0x2d, 0x83, 0x01], 131),
+        ] {
+            assert_eq!(packets(bytes), [Packet::Commit(expected)], "{bytes:x?}");
+        }
+        let apart = Config { commits_with_cycles: false, ..config(false) };
+        assert_eq!(packets_of(&[0x0e, 7, 0x0f, 0x0c, 1, 0x10], &apart), [Packet::Other; 4]);
+        let cancel = |count, mispredicted, bits, of_atoms| {
+            [Packet::Cancel { count, mispredicted, atoms: Atoms { bits, count: of_atoms } }]
+        };
+        assert_eq!(packets(&[0x2e, 3]), cancel(3, false, 0, 0));
+        assert_eq!(packets(&[0x2f, 3]), cancel(3, true, 0, 0));
+        assert_eq!(packets(&[0x30]), cancel(0, true, 0, 0));
+        assert_eq!(packets(&[0x31]), cancel(0, true, 1, 1));
+        assert_eq!(packets(&[0x36]), cancel(1, true, 3, 2));
+        assert_eq!(packets(&[0x37]), cancel(1, true, 0, 1));
+        assert_eq!(packets(&[0x38]), cancel(2, true, 1, 0));
+        assert_eq!(packets(&[0x3d]), cancel(4, true, 1, 1));
+    }
+
+    #[test]
+    fn exceptions_have_a_number_and_say_what_their_address_means() {
+        let exception = |is_target, number| [Packet::Exception { is_target, number }];
+        assert_eq!(packets(&[0x06, 0x42]), exception(true, 1));
+        assert_eq!(packets(&[0x06, 0xc3, 0xe2]), exception(false, 65));
+        assert_eq!(packets(&[0x06, 0x30]), exception(false, 0x18));
+        assert_eq!(packets(&[0x06, 0x00]), exception(false, 0));
+        let ete = config(true);
+        assert_eq!(
+            packets_of(&[0x06, 0x00, 0, 0x06, 0x30, 0, 0x04], &ete),
+            [Packet::Reset, Packet::Other, Packet::On]
+        );
+        assert_eq!(packets_of(&[0x06, 0x42, 0x04], &ete), [exception(true, 1)[0], Packet::On]);
+    }
+
+    #[test]
+    fn packets_that_do_not_affect_the_flow_are_passed_over_whole() {
+        let plain = [0x05, 0x20, 0x2c, 0x40, 0x46, 0x48, 0x4a, 0x4c, 0x4e, 0x70, 0x7f, 0x80, 0x88];
+        assert_eq!(packets(&plain), [Packet::Other; 13]);
+        for long in [
+            &[0x50, 9][..],
+            &[0x5f, 9],
+            &[0x6d, 9],
+            &[0x68, 0x81, 1, 2],
+            &[0x6b, 1, 2],
+            &[0x6c, 0x81, 1],
+            &[0x6f, 9],
+        ] {
+            assert_eq!(packets(&[long, &[0x04]].concat()), [Packet::Other, Packet::On], "{long:x?}");
+        }
+        for bad in [0x08, 0x47, 0x4b, 0x4f, 0x60, 0x84, 0x93, 0x9f, 0xa3, 0xba, 0xbf] {
+            assert_eq!(packets(&[bad])[0], Packet::Bad, "{bad:x}");
+        }
+        // The same bytes mean other packets in ETE.
+        let ete = config(true);
+        let instrumentation = [0x09, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x0a, 0x0b, 0x04];
+        assert_eq!(
+            packets_of(&instrumentation, &ete),
+            [Packet::Other, Packet::Other, Packet::Other, Packet::On]
+        );
+        assert_eq!((packets_of(&[0x07], &ete)[0], packets(&[0x07])[0]), (Packet::Bad, Packet::Other));
+        for only in [0x09, 0x0a, 0x0b, 0xb0, 0xb4, 0xb9] {
+            assert_eq!(packets(&[only])[0], Packet::Bad, "{only:x}");
+        }
+        for (bytes, address) in [
+            (&[0xb1][..], ZERO),
+            (&[0xb4, 3], at(0xc, false)),
+            (&[0xb5, 3], at(6, true)),
+            (&[0xb6, 1, 2, 3, 0], at(0x3_0404, false)),
+            (&[0xb7, 1, 2, 3, 0], at(0x3_0202, true)),
+            (&[0xb8, 1, 2, 3, 0, 0, 0, 0, 1], at(0x100_0000_0003_0404, false)),
+            (&[0xb9, 1, 2, 3, 0, 0, 0, 0, 1], at(0x100_0000_0003_0202, true)),
+        ] {
+            assert_eq!(packets_of(bytes, &ete), [Packet::Source(address)]);
+        }
+    }
+
+    #[test]
+    fn q_counts_instructions_up_to_an_address() {
+        for (bytes, count, to) in [
+            (&[0xa1, 5][..], Some(5), Some(ZERO)),
+            (&[0xa5, 3, 7], Some(7), Some(at(0xc, false))),
+            (&[0xa6, 3, 7], Some(7), Some(at(6, true))),
+            (&[0xaa, 1, 2, 3, 0, 7], Some(7), Some(at(0x3_0404, false))),
+            (&[0xab, 1, 2, 3, 0, 7], Some(7), Some(at(0x3_0202, true))),
+            (&[0xac, 0x87, 1], Some(135), None),
+            (&[0xaf], None, None),
+        ] {
+            assert_eq!(packets(bytes), [Packet::Q { count, to }]);
+        }
+    }
+
+    #[test]
+    fn zeros_begin_a_sync_point_or_say_that_data_is_missing() {
+        let zeros = |count: usize, end: &[u8]| [&vec![0; count][..], end].concat();
+        assert_eq!(packets(&[0, 3, 0, 5]), [Packet::Discard, Packet::Overflow]);
+        assert_eq!(
+            (packets(&zeros(11, &[0x80])), packets(&zeros(15, &[0x80]))),
+            (vec![Packet::Sync], vec![Packet::Sync])
+        );
+        assert_eq!(
+            (packets(&zeros(10, &[0x80])), packets(&zeros(2, &[3]))[0]),
+            (vec![Packet::Bad], Packet::Bad)
+        );
+        assert_eq!(packets(&zeros(9, &[])), []);
+        let found = |bytes: &[u8], at| find_sync(&Trace::new(vec![bytes], Vec::new()), at);
+        let bytes = [&[0x80, 1][..], &zeros(13, &[0x80, 7]), &zeros(11, &[0x80])].concat();
+        assert_eq!([0, 4, 5, 28].map(|at| found(&bytes, at)), [Some(4), Some(4), Some(17), None]);
+        assert_eq!(found(&zeros(10, &[0x80]), 0), None);
+    }
+
+    #[test]
+    fn atoms_have_the_oldest_branch_in_the_lowest_bit() {
+        for (byte, bits, count) in [
+            (0xf6, 0, 1),
+            (0xf7, 1, 1),
+            (0xd9, 1, 2),
+            (0xfc, 0b100, 3),
+            (0xdc, 0b1110, 4),
+            (0xdd, 0, 4),
+            (0xde, 0b1010, 4),
+            (0xdf, 0b101, 4),
+            (0xf5, 0b11110, 5),
+            (0xd5, 0, 5),
+            (0xd6, 0b1010, 5),
+            (0xd7, 0b10101, 5),
+            (0xc0, 0b1111, 4),
+            (0xe1, 0b1111, 5),
+            (0xd4, (1 << 24) - 1, 24),
+            (0xf4, (1 << 23) - 1, 24),
+        ] {
+            assert_eq!(packets(&[byte]), [Packet::Atoms(Atoms { bits, count })], "{byte:x}");
+        }
+    }
+
+    #[test]
+    fn the_space_is_that_of_the_context_or_of_the_last_switch() {
+        let switch = |time, space| Switch { time, space: Some(Space(space)), guest: None };
+        let switches = [switch(10, 1), switch(20, 2)];
+        let of = |context, now| {
+            let config = Config { context, ..config(false) };
+            let named = Context { is_64: true, id: Some(5), vmid: None };
+            space(&config, Some(named), Some(Space(9)), (&switches, now)).map(|space| space.0)
+        };
+        assert_eq!([9, 10, 19, 20].map(|now| of(None, now)), [None, Some(1), Some(1), Some(2)]);
+        assert_eq!((of(Some(ContextId::El1), 99), of(Some(ContextId::El2), 99)), (Some(5), Some(9)));
+    }
+}

@@ -106,3 +106,53 @@ impl Cutter<'_, '_> {
         Some(Unit { start, end: self.start, time })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Registers;
+    use super::*;
+
+    /// A sync point: A-Sync and Trace Info.
+    const SYNC: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0];
+    const ADDRESS: [u8; 9] = [0x9d, 1, 0, 0, 0, 0, 0, 0, 0];
+
+    fn cut(bytes: &[u8], size: u64) -> Vec<(u64, u64, u64)> {
+        let trace = Trace::new(vec![bytes], Vec::new());
+        let config = Config::new(&Registers::default(), false);
+        units(&trace, &config, size).map(|unit| (unit.start, unit.end, unit.time)).collect()
+    }
+
+    #[test]
+    fn a_unit_begins_at_a_sync_point_with_an_address_after_enough_bytes() {
+        let point = [&SYNC[..], &[2, 9], &ADDRESS].concat();
+        let three = [&[7, 7][..], &point, &point, &point].concat();
+        assert_eq!(cut(&three, 1), [(2, 27, 0), (27, 52, 9), (52, 77, 9)]);
+        assert_eq!(cut(&three, 25), [(2, 27, 0), (27, 52, 9), (52, 77, 9)]);
+        assert_eq!(cut(&three, 26), [(2, 52, 0), (52, 77, 9)]);
+        assert_eq!(cut(&three, u64::MAX), [(2, 77, 0)]);
+        assert_eq!((cut(&[7; 9], 1), cut(&[], 1)), (vec![], vec![]));
+        // At the second sync point elements are outstanding, and at the third the address comes too late.
+        let mut speculative = point.clone();
+        speculative.splice(13..14, [4, 1]);
+        let late = [&SYNC[..], &[4; 8], &ADDRESS].concat();
+        let in_time = [&SYNC[..], &[4; 7], &ADDRESS].concat();
+        assert_eq!(cut(&[&point[..], &speculative, &late, &in_time].concat(), 1), [(0, 82, 0), (82, 112, 9)]);
+        // What is bad is skipped up to the next sync point.
+        assert_eq!(
+            cut(&[&point[..], &[8], &point, &point].concat(), 1),
+            [(0, 26, 0), (26, 51, 9), (51, 76, 9)]
+        );
+    }
+
+    #[test]
+    fn the_first_time_is_that_of_the_first_timestamp_before_what_is_bad() {
+        let first = |bytes: &[u8]| {
+            first_time(&Trace::new(vec![bytes], Vec::new()), &Config::new(&Registers::default(), false))
+        };
+        assert_eq!(first(&[&[7][..], &SYNC, &[2, 0, 2, 5], &ADDRESS].concat()), Some((5, 18)));
+        assert_eq!(
+            (first(&[&SYNC[..], &[8, 2, 5]].concat()), first(&SYNC), first(&[2, 5])),
+            (None, None, None)
+        );
+    }
+}
