@@ -328,4 +328,50 @@ mod tests {
         assert!(may_meet(0, 128, 64, 31..99) && may_meet(0, 128, 64, 0..31) && !may_meet(0, 128, 64, 51..99));
         assert!(may_meet(0, 192, 64, 99..100) && may_meet(1, 0, 64, 99..100), "no record says when");
     }
+
+    #[test]
+    fn the_range_of_a_trace_is_that_of_what_was_written_and_of_its_counters() {
+        let conv = TimeConv { shift: 1, mult: 2, zero: 100, short: None, can_convert: true };
+        let written = |time| Written { start: 0, end: 8, time };
+        let synced = |first, last| Synced { offset: 0, first, last };
+        let mut one = Chunks {
+            buffers: HashMap::from([(AuxOwner::Cpu(0), vec![written(150), written(90)])]),
+            ..Chunks::default()
+        };
+        assert_eq!((one.range(), Chunks::default().range()), (Some((90, 150)), None));
+        let other = Chunks {
+            synced: HashMap::from([
+                (AuxOwner::Cpu(0), vec![synced(20, 60)]),
+                (AuxOwner::Cpu(1), vec![synced(30, 40)]),
+            ]),
+            buffers: HashMap::from([(AuxOwner::Cpu(0), vec![written(140)])]),
+            pt_time: Some(conv),
+            is_pt: true,
+            ..Chunks::default()
+        };
+        assert_eq!(other.range(), Some((120, 160)));
+        assert!(!one.has_data() && other.has_data() && other.traces_code());
+        // Switches up to the next sync point of every buffer name the threads of a window.
+        let end = |at: u64| other.switches_end(OrderKey::at(at));
+        assert_eq!((end(110), end(131)), (OrderKey::at(130), OrderKey::END));
+        one.join(other);
+        assert_eq!((one.range(), one.is_pt, one.is_spe), (Some((90, 160)), true, false));
+        assert_eq!(one.buffers[&AuxOwner::Cpu(0)].len(), 3);
+        let spe = Chunks { is_spe: true, spe_first: Some(70), spe_time: Some(conv), ..Chunks::default() };
+        assert_eq!(spe.range(), Some((170, 170)));
+        assert!(spe.has_data() && !spe.traces_code());
+        assert_eq!(Chunks { spe_time: None, ..spe }.range(), None);
+        one.join(Chunks {
+            is_spe: true,
+            is_other: true,
+            is_snapshot: true,
+            needs_switches: true,
+            spe_first: Some(5),
+            ..Chunks::default()
+        });
+        assert!(
+            one.is_spe && one.is_other && one.is_snapshot && one.needs_switches && one.spe_first == Some(5)
+        );
+        assert_eq!(one.switches_end(OrderKey::at(1)), OrderKey::END);
+    }
 }

@@ -173,3 +173,94 @@ fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
         more => format!("{} and {} others", listed.join(", "), count(more as u64)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regexes(list: &[&str]) -> Vec<Regex> {
+        list.iter().map(|text| Regex::new(text).unwrap()).collect()
+    }
+
+    /// The hints of an option with these values, for a recording with these names.
+    fn of(only: &[&str], not: &[&str], names: &[&str]) -> Hints {
+        let mut hints = Hints::default();
+        let chosen = Selection { only: regexes(only), not: regexes(not) };
+        let names = names.iter().map(|name| name.as_bytes());
+        let is = |regex: &Regex, name: &[u8]| regex.find(name).is_some_and(|found| found.len() == name.len());
+        hints.of_names(("event", "events"), &chosen, names, is);
+        hints
+    }
+
+    fn lines(hints: &Hints) -> String {
+        hints.lines("a.data").collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn names_that_are_probably_meant_are_listed() {
+        let names = ["sched:sched_switch", "cycles", "CYCLES:u"];
+        let text = |only: &[&str]| lines(&of(only, &[], &names));
+        assert_eq!(text(&["cycles"]), "");
+        assert_eq!(text(&["cycles", "nothing"]), "");
+        let front = "nothing in the recording matches --event; ";
+        assert_eq!(text(&["Sched_Switch"]), format!("{front}did you mean `sched:sched_switch`?"));
+        assert_eq!(text(&["Cycle"]), format!("{front}similar names: `cycles`, `CYCLES:u`"));
+        assert_eq!(lines(&of(&["x"], &[], &[])), format!("{front}it has none"));
+        let many: Vec<String> = (0..7).map(|number| format!("event{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let five = "`event0`, `event1`, `event2`, `event3`, `event4`";
+        let all = of(&["event"], &[], &many);
+        let more = format!("{front}similar names: {five} and 2 others");
+        assert_eq!(lines(&all), format!("{more}; `perfx list events a.data` shows all"));
+        assert_eq!(all.lines("<stdin>").collect::<Vec<_>>(), [more]);
+        let six = of(&["event"], &[], &many[..6]);
+        assert_eq!(six.lines("<").collect::<Vec<_>>(), [format!("{front}similar names: {five} and 1 other")]);
+        assert_eq!(lines(&of(&["event"], &[], &many[..5])), format!("{front}similar names: {five}"));
+    }
+
+    #[test]
+    fn what_is_excluded_and_not_there_is_reported() {
+        let hints = of(&[], &["cycles", "faults"], &["cycles", "page-faults"]);
+        let line = "--exclude-event `faults` matches nothing in the recording; did you mean `page-faults`?";
+        assert_eq!(hints.exclusions("a.data").collect::<Vec<_>>(), [line]);
+        assert_eq!(lines(&hints), "");
+        let mut hints = Hints::default();
+        let tasks = TaskChanges::new(true);
+        let chosen = Selection { only: vec![7], not: vec![0, 9] };
+        hints.of_tasks(("pid", "process", "processes"), &chosen, &tasks);
+        let excluded = "--exclude-pid 9: the recording names no such process; it has none";
+        assert_eq!(hints.exclusions("a.data").collect::<Vec<_>>(), [excluded]);
+        assert_eq!(lines(&hints), "the recording has no such process; it has none");
+    }
+
+    #[test]
+    fn the_times_of_the_recording_are_told_after_those_asked_for() {
+        let interval = |start, stop| Interval { start, stop };
+        let (one, last) = (interval(0, 1_500_000_000), interval(3_000_000_000, u64::MAX));
+        for (intervals, range, expected) in [
+            (&[][..], None, "--time selects no time; the samples of the recording have no times"),
+            (
+                &[one],
+                Some((2_000_000_000, 4_000_000_000)),
+                "--time selects all before 1.500000000; the recording has samples from 2.000000000 to 4.000000000",
+            ),
+            (
+                &[one, last, last],
+                None,
+                "--time selects 3 windows from all before 1.500000000 to all from 3.000000000 on; the samples of the \
+                 recording have no times",
+            ),
+        ] {
+            let mut hints = Hints::default();
+            hints.of_times(intervals, range);
+            assert_eq!(lines(&hints), expected);
+        }
+    }
+
+    #[test]
+    fn namespaces_are_listed_if_no_task_is_in_one_asked_for() {
+        let mut hints = Hints::default();
+        hints.of_namespaces(NamespaceKind::Pid, &[5], &[]);
+        assert_eq!(lines(&hints), "no task is in such a namespace (--pidns); it has none");
+    }
+}

@@ -400,4 +400,21 @@ mod tests {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn without_windows_all_times_are_meant() {
+        let of = |windows: &[Window]| Window::intervals(windows, (100, 200), None).unwrap();
+        assert_eq!(of(&[]), None);
+        let two = [Window::Between(Some(Point::At(5)), None), Window::Between(None, Some(Point::After(7)))];
+        assert_eq!(of(&two), Some(vec![Interval { start: 0, stop: u64::MAX }]));
+        assert_eq!(of(&two[..1]), Some(vec![Interval { start: 5, stop: u64::MAX }]));
+        assert_eq!([&two[0], &two[1], &Window::Share(0, 1)].map(Window::is_relative), [false, true, true]);
+        let around = |moment| Window::Around(moment, 1).is_relative();
+        assert!(around(Point::After(1)) && !around(Point::At(1)) && !around(Point::Wall(1)));
+        for (interval, shown) in
+            [((0, 5), "all before"), ((5, u64::MAX), "all from"), ((0, u64::MAX), "all before")]
+        {
+            assert!(Interval { start: interval.0, stop: interval.1 }.to_string().starts_with(shown));
+        }
+    }
 }

@@ -109,3 +109,87 @@ pub fn say_cut_off(sums: impl IntoIterator<Item = u64>, most: u64, report: &mut 
         report.say(Level::Loss, format!("{sums} cut off at {}, the largest number", count(most)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_loss_is_reported_in_the_singular_or_the_plural() {
+        let said = |losses: Losses| {
+            let mut report = Report::default();
+            losses.say("not counted", &mut report);
+            report.lines.into_iter().map(|(level, line)| format!("{level:?} {line}")).collect::<Vec<_>>()
+        };
+        assert!(said(Losses::default()).is_empty());
+        let one = Losses {
+            astray: 1,
+            counters: 1,
+            short: 1,
+            partial: 1,
+            cut: 1,
+            torn: 1,
+            incomplete: 1,
+            gappy: 1,
+            ..Losses::default()
+        };
+        assert_eq!(
+            said(one),
+            [
+                "Loss 1 sample belongs to no event of the recording and is not counted",
+                "Loss 1 counter in samples belongs to no event of the recording and is not counted",
+                "Loss 1 sample is too short for its fields and is not counted",
+                "Loss 1 sample is too short for its fields and only partly read",
+                "Loss 1 sample has registers of an unknown ABI and is only read up to these",
+                "Loss 1 call chain is cut off, or some of its frames are not in the recording; only the address is used",
+                "Loss 1 sample has a branch stack that lacks taken branches and is not counted",
+                "Warning 1 call chain lacks its user part because its record is not in the recording",
+            ]
+        );
+        let mut sum = Losses {
+            astray: 1,
+            counters: 2,
+            short: 3,
+            partial: 4,
+            cut: 5,
+            torn: 6,
+            incomplete: 7,
+            gappy: 8,
+            ..Losses::default()
+        };
+        sum += Losses {
+            astray: 10,
+            counters: 20,
+            short: 30,
+            partial: 40,
+            cut: 50,
+            torn: 60,
+            incomplete: 70,
+            gappy: 80,
+            ..Losses::default()
+        };
+        let lines = said(sum);
+        let counts: Vec<&str> = lines.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
+        assert_eq!(counts, ["11", "22", "33", "44", "55", "66", "88", "77"]);
+        assert!(
+            lines[5].ends_with("only the addresses are used")
+                && lines[7].ends_with("because their records are not in the recording")
+        );
+    }
+
+    #[test]
+    fn sums_at_the_largest_number_are_cut_off() {
+        let said = |sums: &[u64]| {
+            let mut report = Report::default();
+            say_cut_off(sums.iter().copied(), 1000, &mut report);
+            report.lines.pop().map(|(_, line)| line)
+        };
+        assert_eq!(said(&[0, 999]), None);
+        let line = "1 sum of periods is cut off at 1,000, the largest number";
+        assert_eq!(said(&[1000, 3]).as_deref(), Some(line));
+        assert_eq!(
+            said(&[1000, 1001]).unwrap(),
+            line.replace("1 sum of periods is", "2 sums of periods are")
+        );
+    }
+}
