@@ -776,3 +776,142 @@ pub fn say_runs(left_out: u64, program: &Path, report: &mut Report) {
         report.say(Level::Loss, format!("{program}: {runs} of code left out: {what}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF file in memory whose only segment is the code from offset 0x40 on, at 0x401040.
+    fn program() -> (tempfile::TempDir, Program) {
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(16, 0);
+        bytes.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+        let mut words = |words: &[u64]| words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        words(&[0, 64, 0, 64 << 32 | 56 << 48, 1 | 64 << 16]);
+        words(&[1 | 5 << 32, 0x40, 0x40_1040, 0, 0x100, 0x100, 0x1000]);
+        bytes.resize(0x140, 0);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("prog");
+        std::fs::write(&path, bytes).unwrap();
+        let mut elf = ElfFile::read(&path).unwrap();
+        let function = |start: u64, end| symbols::Symbol {
+            start,
+            end,
+            limit: end,
+            weak: false,
+            global: true,
+            name: b"f".into(),
+        };
+        elf.symbols = vec![function(0x40_1040, 0x40_1060), function(0x40_1060, 0x40_10c0)];
+        (folder, Program::new(path, elf))
+    }
+
+    fn sums(profile: &BranchProfile, format: SumFormat, program: &Program) -> (String, u64) {
+        let mut text = Vec::new();
+        let left_out = profile.sums(format, program, &mut text).unwrap();
+        (String::from_utf8(text).unwrap(), left_out)
+    }
+
+    const OUT: Place = None;
+
+    #[test]
+    fn branches_and_the_code_between_two_are_summed_in_each_format() {
+        let (_folder, program) = program();
+        let mut offsets = BranchProfile::new(true);
+        // Of a stack of a sample, newest first: from one function to the other, and a loop in it.
+        let stack =
+            [(Some(0x90), OUT, false), (Some(0x80), Some(0x70), true), (Some(0x44), Some(0x60), false)];
+        offsets.add_traces(stack.into_iter());
+        // Of a hardware trace.
+        offsets.add_traced(Some(Some(0x80)), Some(0x70), Some(0x90), 4);
+        offsets.add_traced(None, Some(0x50), Some(0x58), 2);
+        offsets.add_traced(None, Some(0x50), OUT, 7);
+        offsets.add_traced(None, OUT, Some(0x50), 7);
+        offsets.add_traced(Some(OUT), OUT, Some(0x50), 7);
+        offsets.add_traced(Some(OUT), Some(0x48), OUT, 1);
+        assert_eq!((offsets.len(), offsets.is_empty(), offsets.branches()), (4, false, 8));
+        let profile = offsets.at_addresses(&program);
+        let bolt = "B X:0 401048 1 0\n\
+                    B 401044 401060 1 0\n\
+                    B 401080 401070 5 1\n\
+                    B 401090 X:0 1 0\n\
+                    f 401050 401058 2\n\
+                    f 401060 401080 1\n\
+                    F 401070 401090 5\n";
+        assert_eq!(sums(&profile, SumFormat::Bolt, &program), (bolt.to_owned(), 0));
+        // Relative to the first segment, and without branches from or to elsewhere.
+        let autofdo = "3\n10-18:2\n20-40:1\n30-50:5\n0\n2\n4->20:1\n40->30:5\n";
+        assert_eq!(sums(&profile, SumFormat::Autofdo, &program), (autofdo.to_owned(), 0));
+        let mut twice = profile.clone();
+        twice.join(profile);
+        assert_eq!((twice.len(), twice.branches()), (4, 16));
+        let autofdo = "3\n10-18:4\n20-40:2\n30-50:10\n0\n2\n4->20:2\n40->30:10\n";
+        assert_eq!(sums(&twice, SumFormat::Autofdo, &program).0, autofdo);
+    }
+
+    #[test]
+    fn code_that_ends_before_its_start_or_is_too_long_is_left_out() {
+        let (_folder, program) = program();
+        let mut profile = BranchProfile::default();
+        let (base, most) = (0x40_1040, LONGEST_RANGE);
+        profile.add_traced(Some(Some(base + 1)), Some(base + 8), Some(base + 7), 1);
+        profile.add_traced(Some(Some(base + 2)), Some(base + 8), Some(base + 8 + most), 2);
+        profile.add_traced(Some(Some(base + 3)), Some(base + 8), Some(base + 9 + most), 4);
+        profile.run(base + 4, base + 4 + most, 8);
+        profile.run(base + 4, base + 5 + most, 16);
+        profile.run(base - 1, base, 32);
+        let expected = "2\n4-100004:8\n8-100008:2\n0\n3\n1->8:1\n2->8:2\n3->8:4\n";
+        assert_eq!(sums(&profile, SumFormat::Autofdo, &program), (expected.to_owned(), 1 + 4 + 16 + 32));
+    }
+
+    #[test]
+    fn stacks_are_written_as_perf_script_writes_them() {
+        let (_folder, program) = program();
+        let mut profile = BranchProfile::new(true);
+        profile.add_traced(Some(Some(0x40_1044)), Some(0x40_1060), Some(0x40_1080), 3);
+        profile.add_traced(Some(OUT), Some(0x40_1060), OUT, 1);
+        profile.add_traced(Some(OUT), OUT, Some(0x40_1060), 1);
+        let stack = Stack { chain: [Some(0x40_1050), OUT].into(), branches: [(Some(0x40_1050), OUT)].into() };
+        profile.stacks.insert(stack, 2);
+        let mut text = Vec::new();
+        profile.profgen(&program, &mut text).unwrap();
+        let expected = "PERF_RECORD_MMAP2 1/1: [0x401040(0x100) @ 0x40 00:00 0 0]: r-xp prog\n\
+                        1\n 0 0x0/0x401060/P/-/-/0\n\
+                        3\n 401080 0x401080/0x0/P/-/-/0 0x401044/0x401060/P/-/-/0\n\
+                        2\n\t          401050\n\t               0\n 0x401050/0x0/P/-/-/0\n";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        profile.keeps_stacks = false;
+        profile.stacks.clear();
+        profile.add_traced(Some(OUT), Some(0x40_1060), OUT, 1);
+        assert!(profile.stacks.is_empty());
+    }
+
+    #[test]
+    fn runs_of_a_branch_list_are_counted_with_the_branches_to_them() {
+        let mut profile = BranchProfile::default();
+        let runs = vec![(None, 0x10, Some(0x20)), (Some(0x20), 0x30, Some(0x38)), (Some(0x38), 0x10, None)];
+        profile.take_list(runs, 5);
+        assert_eq!((profile.counts().branches, profile.branches(), profile.runs.len()), (10, 10, 1));
+        assert!(profile.atoms.is_some_and(|atoms| !atoms.waits));
+        profile.named(b"first");
+        profile.named(b"second");
+        assert_eq!(profile.recorded.as_deref(), Some(&b"first"[..]));
+    }
+
+    #[test]
+    fn what_was_read_is_reported_with_the_branches_that_do_not_count() {
+        let said = |counts, left_out| {
+            let mut report = Report::default();
+            say_branches(counts, "prog", &mut report);
+            say_runs(left_out, Path::new("prog"), &mut report);
+            report.lines.into_iter().map(|(level, line)| format!("{level:?} {line}")).collect::<Vec<_>>()
+        };
+        let counts = BranchCounts { samples: 1, traced: 0, branches: 30, outside: 2, kernel: 0 };
+        assert_eq!(said(counts, 0), ["Info 1 sample with 30 branches, 2 outside of prog"]);
+        let counts = BranchCounts { samples: 0, traced: 2, branches: 1, outside: 0, kernel: 1 };
+        assert_eq!(said(counts, 0), ["Info 1 branch in 2 hardware traces, 1 of the kernel"]);
+        let [none, loss] = &said(BranchCounts::default(), 1)[..] else { panic!() };
+        assert_eq!(none, "Warning 0 samples with 0 branches");
+        assert!(loss.starts_with("Loss prog: 1 range of code left out:"), "{loss}");
+    }
+}

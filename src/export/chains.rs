@@ -334,3 +334,54 @@ impl<T> Waiting<T> {
         rest.into_iter().flat_map(|(_, samples)| samples)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stacks_of_two_trees_have_the_same_numbers_after_they_are_joined() {
+        let frame = |at| Frame { dso: None, at, mode: USER, process: 0 };
+        let (mut one, mut other) = (StackTree::default(), StackTree::default());
+        for (tree, at) in [(&mut one, [1, 2]), (&mut other, [3, 1])] {
+            let frames = at.map(|at| tree.frame(frame(at)).unwrap());
+            tree.push(StackTree::ROOT, &frames).unwrap();
+        }
+        // Innermost first: 2 calls 1, and 1 calls 3.
+        assert_eq!(one.nodes().collect::<Vec<_>>(), [(StackTree::ROOT, 1), (0, 0)]);
+        assert_eq!((one.innermost(1), one.innermost(2)), (Some(frame(1)), None));
+        let numbers = one.absorb(&other).unwrap();
+        assert_eq!(one.frames().map(|frame| frame.at).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!([0, 1, StackTree::ROOT].map(|stack| numbers.stack(stack)), [2, 3, StackTree::ROOT]);
+        assert_eq!(*numbers.chain(&[1, 0]), [0, 2]);
+        assert_eq!(one.nodes().skip(2).collect::<Vec<_>>(), [(StackTree::ROOT, 0), (2, 2)]);
+        // A frame can have several names, and one can restart the stack.
+        let mut nodes = IndexSet::default();
+        let placed = one.renamed(&mut nodes, &[vec![10], vec![20, 21], vec![30]], |name| name == 21);
+        let named: Vec<_> = nodes.into_iter().collect();
+        assert_eq!(placed, [1, 2, 3, 4]);
+        let root = StackTree::ROOT;
+        assert_eq!(named, [(root, 20), (root, 21), (1, 10), (root, 10), (3, 30)]);
+    }
+
+    #[test]
+    fn numbers_end_before_the_root() {
+        assert_eq!(numbered(0).unwrap(), 0);
+        assert_eq!(numbered(u32::MAX as usize - 1).unwrap(), u32::MAX - 1);
+        assert!(numbered(u32::MAX as usize).is_err() && numbered(1 << 40).is_err());
+    }
+
+    #[test]
+    fn samples_wait_for_the_user_part_of_their_thread_and_cookie() {
+        let mut waiting = Waiting::default();
+        for (tid, cookie, sample) in [(2, 1, 'a'), (1, 7, 'b'), (1, 6, 'c'), (1, 7, 'd')] {
+            waiting.push((tid, cookie), Box::default(), sample);
+        }
+        let user = |tid, cookie| UserPart { tid, cookie, stack: 0 };
+        let samples =
+            |of: Vec<Incomplete<char>>| of.into_iter().map(|(_, sample)| sample).collect::<String>();
+        assert_eq!(samples(waiting.take(user(1, 7))), "bd");
+        assert_eq!(samples(waiting.take(user(1, 7))), "");
+        assert_eq!(samples(waiting.rest().collect()), "ca");
+    }
+}

@@ -230,3 +230,67 @@ pub struct FunctionTotal {
     /// The samples in it and its callees.
     pub total: Weight,
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A recursion: `main` calls `a` and `b`, `a` calls `b`, and that calls `a`.
+    pub(crate) fn recursive() -> NamedStacks {
+        let mut named = NamedStacks::new(1);
+        named.files.insert(b"/bin/p".to_vec(), CodeFile { path: "/bin/p".to_owned(), has_symbols: true });
+        for (name, file, place) in [
+            ("main", Some(0), CodePlace::User),
+            ("a", Some(0), CodePlace::User),
+            ("b", None, CodePlace::User),
+            ("0x1", None, CodePlace::Kernel),
+        ] {
+            let name = name.into();
+            named.functions.insert(FunctionId {
+                name,
+                file,
+                place,
+                inlined: false,
+                nameless: false,
+                group: None,
+            });
+        }
+        // main, main;a, main;a;b, main;a;b;a, main;b, and the kernel.
+        named.nodes.extend([(StackTree::ROOT, 0), (0, 1), (1, 2), (2, 1), (0, 2), (StackTree::ROOT, 3)]);
+        named
+    }
+
+    /// The weight of each node of [`recursive`].
+    pub(crate) fn weights() -> Vec<Weight> {
+        let weight = |(samples, period)| Weight { samples, period };
+        [(1, 1), (2, 20), (4, 4), (8, 8), (16, 16), (1, 51)].map(weight).to_vec()
+    }
+
+    #[test]
+    fn a_function_that_calls_itself_counts_once() {
+        let totals = recursive().totals(weights());
+        let found = totals
+            .iter()
+            .map(|FunctionTotal { own, total }| (own.samples, own.period, total.samples, total.period));
+        let expected = [(1, 1, 31, 49), (10, 28, 14, 32), (20, 20, 28, 28), (1, 51, 1, 51)];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn each_group_has_functions_and_nodes_of_its_own() {
+        let (mut named, mut stacks) = (recursive(), Stacks::default());
+        let [one, other] = [1, 2]
+            .map(|pid| stacks.labels.insert_full(Label { pid: Some(pid), ..Label::default() }).0 as u32);
+        for (label, stack, period) in [(one, 1, 5), (other, 1, 7), (one, 3, 2), (one, StackTree::ROOT, 9)] {
+            stacks.add(Row { event: 0, label, stack, time: None }, Weight { samples: 1, period });
+        }
+        let placed = [0, 1, 2, 3, 4, 5];
+        let of_rows = named.by_group(&stacks, &placed, |label| format!("pid {}", label.pid.unwrap()));
+        assert_eq!(named.groups.iter().map(String::as_str).collect::<Vec<_>>(), ["pid 1", "pid 2"]);
+        // Of the first: main, a, then b and a; of the other: main and a.
+        assert_eq!(of_rows, [7, 9, 11, StackTree::ROOT]);
+        let group = |node: u32| named.functions[named.nodes[node as usize].1 as usize].group;
+        assert_eq!([7, 9, 11].map(group), [Some(0), Some(1), Some(0)]);
+        assert_eq!(named.nodes[10].0, 7, "the callers of a known node are shared");
+    }
+}

@@ -319,4 +319,45 @@ mod tests {
             assert_eq!(text, expected.as_bytes());
         }
     }
+
+    #[test]
+    fn numbers_of_columns_have_seven_bits_a_byte_the_lowest_first() {
+        let mut columns = Columns::default();
+        columns.add([0, 1, 127, 128, 300, u64::MAX].into_iter());
+        columns.add([16_384].into_iter());
+        columns.add([].into_iter());
+        let expected = [&[0, 1, 127, 0x80, 1, 0xac, 2][..], &[0xff; 9], &[1, 0x80, 0x80, 1]].concat();
+        assert_eq!((columns.bytes, columns.sizes), (expected, vec![17, 3, 0]));
+    }
+
+    #[test]
+    fn an_event_of_the_second_recording_gets_the_name_of_the_first() {
+        let head = |names: &[&str]| {
+            let event = |name: &&str| EventHead { name: name.to_string(), unit: String::new(), lasts: false };
+            RecordingHead {
+                about: serde_json::Value::Null,
+                events: names.iter().map(event).collect(),
+                first_event: None,
+                labels: Vec::new(),
+                first_time: String::new(),
+                step: 1,
+                timeless: 0,
+                rows: 0,
+            }
+        };
+        for (first, second, expected) in [
+            (&["cycles:u"][..], &["cycles"][..], &["cycles:u"][..]),
+            (&["cycles:u", "cycles"][..], &["cycles"][..], &["cycles"][..]),
+            (&["cycles:u"][..], &["cycles", "cycles:u"][..], &["cycles", "cycles:u"][..]),
+            (&["cycles"][..], &["instructions"][..], &["instructions"][..]),
+        ] {
+            let mut heads = [head(first), head(second)];
+            share_names(&mut heads);
+            assert!(
+                heads[1].events.iter().map(|event| &*event.name).eq(expected.iter().copied()),
+                "{heads:?}"
+            );
+        }
+        share_names(&mut []);
+    }
 }

@@ -111,3 +111,37 @@ fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
     runs.push((from, start, last));
     runs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_its_build_id_or_else_by_its_name() {
+        let id = BuildId::new(&[7; 20]).unwrap();
+        let hex = id.to_string();
+        let of = |binary: TracedBinary<'_>, own: Option<BuildId>, stext| {
+            let code = Code::new(Vec::new().into(), Vec::new(), None);
+            shift(&binary, &Wanted { path: Path::new("/a/prog"), id: own, stext, code })
+        };
+        let binary = |path, build_id| {
+            let mut binary = TracedBinary::default();
+            (binary.path, binary.build_id) = (path, build_id);
+            binary
+        };
+        let kernel = |is_kernel, kernel_start| {
+            let mut kernel = binary(b"/x/prog", b"");
+            (kernel.is_kernel, kernel.kernel_start) = (is_kernel, kernel_start);
+            kernel
+        };
+        assert_eq!(of(binary(b"/x/prog", b""), Some(id), None), Some(0));
+        assert_eq!(of(binary(b"/x/other", b""), Some(id), None), None);
+        assert_eq!(of(binary(b"/x/other", hex.as_bytes()), Some(id), None), Some(0));
+        assert_eq!(of(binary(b"/x/prog", b"0808"), Some(id), None), None);
+        assert_eq!(of(binary(b"/x/prog", b"?"), Some(id), None), None);
+        assert_eq!(of(binary(b"/x/prog", hex.as_bytes()), None, None), Some(0));
+        assert_eq!(of(kernel(true, 0x100), None, Some(0x500)), Some(0x400));
+        assert_eq!((of(kernel(true, 0x100), None, None), of(kernel(true, 0), None, None)), (None, Some(0)));
+        assert_eq!(of(kernel(false, 1), None, Some(0x500)), Some(0));
+    }
+}

@@ -156,3 +156,66 @@ impl Ranges {
         out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code at 0x1000, 16 bytes from the start of the file.
+    fn code(module: Option<Vec<(u64, Option<u64>)>>) -> Code {
+        let words: [u32; 7] = [
+            0xd503_201f, // 1000 nop
+            0x5400_0040, // 1004 b.eq 100c
+            0xd503_201f, // 1008 nop
+            0xd503_3fdf, // 100c isb
+            0xd400_0001, // 1010 svc #0
+            0x97ff_fffb, // 1014 bl 1000
+            0xd65f_03c0, // 1018 ret
+        ];
+        let bytes = [0; 16].into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes));
+        Code::new(Bytes::from(bytes.collect::<Vec<u8>>()), vec![(0x10, 0x1c, 0x1000)], module)
+    }
+
+    /// The branch to a run, the run, and its count.
+    type Run = (Option<u64>, Option<(u64, Option<u64>)>, u64);
+
+    fn text(code: &Code, runs: &[Run]) -> String {
+        let ranges = Ranges::new(runs.iter().copied(), code, Atoms { waits: false });
+        let mut text = Vec::new();
+        ranges.write(b"prog", BuildId::new(&[0xab, 0xcd]), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn each_branch_ends_a_range_and_only_direct_ones_have_a_target() {
+        let runs = [
+            (Some(0x1004), Some((0x100c, Some(0x1018))), 3),
+            (None, Some((0x1000, Some(0x1004))), 1),
+            (Some(0x1018), Some((0x1000, None)), 5),
+            (Some(0x1004), None, 5),
+            // Beyond the code.
+            (None, Some((0x1018, Some(0x1020))), u64::MAX),
+        ];
+        let id = format!("// build_id: 0x{:0<40}\n// prog\n\n", "abcd");
+        let expected = "4\n10-14:1\n1c-1c:3\n20-24:3\n28-28:18446744073709551615\n0\n\
+                        3\n14->1c:3\n24->10:3\n28->0:18446744073709551615\n";
+        assert_eq!(text(&code(None), &runs), format!("{expected}{id}"));
+        // Relocated branches of a module go where the relocation says, and addresses are those of its code.
+        let module = code(Some(vec![(0x1014, Some(0x1004)), (0x1018, None)]));
+        let expected =
+            "3\n100c-100c:3\n1010-1014:3\n1018-1018:3\n0\n3\n1004->100c:3\n1014->1004:3\n1018->0:3\n";
+        assert_eq!(text(&module, &runs[..1]), format!("{expected}{id}"));
+    }
+
+    #[test]
+    fn the_next_branch_is_found_past_system_calls_up_to_the_end_of_the_code() {
+        let code = code(None);
+        let next = |mut ip: u64| (code.next_branch(&mut ip), ip);
+        assert_eq!(next(0x1000), (Some((Kind::Conditional, Some(0x100c))), 0x1004));
+        assert_eq!(next(0x1008), (Some((Kind::Barrier, None)), 0x100c));
+        assert_eq!(next(0x1010), (Some((Kind::Call, Some(0x1000))), 0x1014));
+        assert_eq!(next(0x1018), (Some((Kind::Return, None)), 0x1018));
+        assert_eq!(next(0x101c), (None, 0x101c));
+        assert_eq!(next(0xffc), (None, 0xffc));
+    }
+}

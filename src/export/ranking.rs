@@ -487,3 +487,103 @@ impl CallTree {
         weights
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durations::{Bucket, Calls};
+    use crate::functions::tests::{recursive, weights};
+
+    fn ranking() -> Ranking {
+        let period = Decimal(100);
+        let counted = Counted { samples: 32, period, ..Counted::default() };
+        let mut durations = vec![Durations::default(); 4];
+        for (function, ns) in [(0, 5), (1, 90), (1, 10), (2, 70)] {
+            durations[function].add(Bucket::of(ns), Calls::one(ns, 0));
+        }
+        Ranking { named: recursive(), by: None, of_nodes: weights(), durations, counted }
+    }
+
+    /// Depth, name, percent and samples of each row.
+    fn calls(ranked: Ranked) -> Vec<(u32, String, f64, u64)> {
+        let (Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. }) = ranked else {
+            panic!("{ranked:?}")
+        };
+        rows.into_iter().map(|row| (row.depth, row.function, row.percent, row.samples)).collect()
+    }
+
+    const ALL: Shape = Shape { depth: 9, percent_limit: 0.0 };
+
+    #[test]
+    fn functions_are_sorted_by_what_is_asked_for() {
+        let ranking = ranking();
+        for (order, head, expected) in [
+            (Order::Own, 9, "[kernel] a b main"),
+            (Order::Own, 2, "[kernel] a"),
+            (Order::Total, 9, "[kernel] main a b"),
+            (Order::Samples, 9, "b a [kernel] main"),
+            (Order::Name, 9, "[kernel] a b main"),
+            (Order::Dso, 9, "[kernel] b a main"),
+            (Order::Longest, 9, "a b main [kernel]"),
+            (Order::Percentile, 9, "a b main [kernel]"),
+        ] {
+            let Ranked::Functions { rows, .. } = ranking.functions(order, head) else { panic!() };
+            let names = rows.iter().map(|row| &*row.function).collect::<Vec<_>>().join(" ");
+            assert_eq!(names, expected, "{order:?}");
+        }
+        let Ranked::Functions { rows, .. } = ranking.functions(Order::Total, 9) else { panic!() };
+        let a = &rows[2];
+        assert_eq!((a.self_percent, a.total_percent, a.dso.as_deref()), (28.0, 32.0, Some("/bin/p")));
+        assert_eq!((a.samples, a.period.0, a.total_samples, a.total_period.0), (10, 28, 14, 32));
+        let Ranked::TracedFunctions { rows, .. } = ranking.traced_functions(Order::Longest, 1) else {
+            panic!()
+        };
+        let [a] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!((&*a.function, a.calls, a.self_ns.0, a.total_ns.0), ("a", 10, 28, 32));
+        assert_eq!(a.durations.as_ref().map(|of| (of.calls, of.max_ns.0)), Some((2, 90)));
+        assert_eq!(ranking.names().collect::<Vec<_>>(), ["main", "a", "b", "0x1"]);
+    }
+
+    #[test]
+    fn stacks_are_the_heaviest_first() {
+        let Ranked::Stacks { rows, .. } = ranking().stacks(3) else { panic!() };
+        let rows: Vec<_> = rows.iter().map(|row| (row.stack.join(";"), row.percent, row.samples)).collect();
+        let expected = [("[kernel]", 51.0, 1), ("main;a", 20.0, 2), ("main;b", 16.0, 16)];
+        assert_eq!(rows, expected.map(|(stack, percent, samples)| (stack.to_owned(), percent, samples)));
+    }
+
+    #[test]
+    fn callees_and_callers_of_the_outermost_call_count() {
+        let ranking = ranking();
+        let rows = |rows: &[(u32, &str, f64, u64)]| {
+            rows.iter()
+                .map(|&(depth, name, percent, samples)| (depth, name.to_owned(), percent, samples))
+                .collect::<Vec<_>>()
+        };
+        let chosen = [false, true, false, false];
+        let callees = rows(&[(0, "a", 32.0, 14), (1, "b", 12.0, 12), (2, "a", 8.0, 8)]);
+        assert_eq!(calls(ranking.callees(&chosen, ALL)), callees);
+        assert_eq!(calls(ranking.callees(&chosen, Shape { depth: 1, ..ALL })), callees[..2]);
+        assert_eq!(calls(ranking.callees(&chosen, Shape { percent_limit: 12.0, ..ALL })), callees[..2]);
+        assert_eq!(calls(ranking.callers(&chosen, ALL)), rows(&[(0, "a", 32.0, 14), (1, "main", 32.0, 14)]));
+        let chosen = [false, false, true, false];
+        let callers =
+            rows(&[(0, "b", 28.0, 28), (1, "main", 16.0, 16), (1, "a", 12.0, 12), (2, "main", 12.0, 12)]);
+        assert_eq!(calls(ranking.callers(&chosen, ALL)), callers);
+        assert_eq!(calls(ranking.callers(&chosen, Shape { depth: 0, ..ALL })), callers[..1]);
+        assert_eq!(calls(ranking.callers(&chosen, Shape { percent_limit: 16.0, ..ALL })), callers[..2]);
+        assert!(calls(ranking.callees(&[], ALL)).is_empty());
+    }
+
+    #[test]
+    fn shares_are_of_periods_or_else_of_samples() {
+        let mut ranking = ranking();
+        let part = Weight { samples: 8, period: 25 };
+        assert_eq!(ranking.percent(part), 25.0);
+        ranking.counted.period = Decimal(0);
+        assert_eq!(ranking.percent(part), 25.0);
+        ranking.counted.samples = 16;
+        assert_eq!(ranking.percent(part), 50.0);
+        assert_eq!(Ranking::default().percent(part), 0.0);
+    }
+}

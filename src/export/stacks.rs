@@ -522,4 +522,48 @@ mod tests {
         stacks.round_times(0, FIRST_STEP);
         assert_eq!(stacks.step, 1_000_000_000);
     }
+
+    #[test]
+    fn weights_add_up_to_the_largest_number() {
+        let mut weight = Weight::default();
+        assert!(weight.is_zero() && !Weight { samples: 1, period: 0 }.is_zero());
+        [u64::MAX - 4, 3, 9].into_iter().for_each(|period| weight += Weight { samples: 2, period });
+        assert_eq!(weight, Weight { samples: 6, period: u64::MAX });
+    }
+
+    #[test]
+    fn the_span_of_all_events_is_from_the_earliest_to_the_latest_time() {
+        let times = |first, last| Time::from_ns(first).zip(Time::from_ns(last));
+        let mut stacks = Stacks::default();
+        assert_eq!(stacks.span(), None);
+        stacks.seen(3, None);
+        assert_eq!(stacks.span(), None);
+        stacks.seen(3, times(5, 7));
+        stacks.seen(3, times(6, 6));
+        stacks.seen(3, None);
+        assert_eq!(stacks.times[&3], times(5, 7));
+        stacks.seen(1, times(2, 6));
+        stacks.seen(9, times(6, 8));
+        assert_eq!(stacks.span(), times(2, 8));
+    }
+
+    #[test]
+    fn a_sample_counts_at_once_or_after_the_user_part_of_its_chain() {
+        let row = |stack| Row { event: 0, label: 0, stack, time: None };
+        let target = |deferred| Target { row: row(7), time: None, deferred };
+        let sample = Deferred::Sample { tid: 1, cookie: 2, kernel: [4, 5].into(), sample: Vec::new() };
+        let (mut stacks, mut deferred) = (Stacks::default(), vec![sample]);
+        count(&mut stacks, &mut deferred, target(None), 3);
+        count(&mut stacks, &mut deferred, target(Some(0)), 4);
+        let weights = |stacks: &Stacks| {
+            stacks.rows.iter().map(|(row, of)| (row.stack, of.samples, of.period)).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(&stacks), [(7, 1, 3)]);
+        let Some(Deferred::Sample { sample, kernel, .. }) = deferred.pop() else { panic!() };
+        assert_eq!(sample, [(row(7), Weight { samples: 1, period: 4 })]);
+        let user = stacks.tree.child(StackTree::ROOT, 9).unwrap();
+        stacks.complete(&kernel, sample, user).unwrap();
+        assert_eq!(weights(&stacks), [(7, 1, 3), (2, 1, 4)]);
+        assert_eq!(stacks.tree.nodes().collect::<Vec<_>>(), [(StackTree::ROOT, 9), (0, 5), (1, 4)]);
+    }
 }

@@ -217,4 +217,48 @@ mod tests {
         assert_eq!(escaped("a<b>&\u{202e}\u{1}"), "a&lt;b&gt;&amp;\u{fffd}\u{fffd}");
         assert_eq!(escaped(&"x".repeat(9999)), "x".repeat(LONGEST) + "…");
     }
+
+    #[test]
+    fn frames_are_as_wide_as_their_weight_and_the_smallest_are_left_out() {
+        use crate::functions::tests::recursive;
+        use crate::stacks::{Label, Row, Weight};
+        let mut stacks = Stacks::default();
+        stacks.labels.insert(Label { comm: Some(b"p<"[..].into()), ..Label::default() });
+        for (event, stack, period) in
+            [(0, 0, 1000), (0, 2, 250), (0, 4, 1149), (0, 5, 1), (0, StackTree::ROOT, 0), (1, 1, 9000)]
+        {
+            let row = Row { event, label: 0, stack, time: None };
+            stacks.add(row, Weight { samples: 0, period });
+        }
+        let (named, grouping) = (recursive(), Grouping { comm: true, ..Grouping::default() });
+        let placed = [0, 1, 2, 3, 4, 5];
+        let mut text = Vec::new();
+        let picture = Picture {
+            named: &named,
+            stacks: &stacks,
+            grouping,
+            placed: &placed,
+            event: Some(0),
+            title: "a & b",
+        };
+        assert_eq!(write(picture, &mut text).unwrap(), Drawn { frames: 7, left_out: 0 });
+        let text = String::from_utf8(text).unwrap();
+        let frames = text.lines().filter(|line| line.starts_with("<svg x=")).map(|line| {
+            let (place, rest) = line.split_once("><title>").unwrap();
+            format!("{place} {}", rest.split_once("</title>").unwrap().0)
+        });
+        let expected = [
+            "<svg x=\"10.0\" y=\"40\" width=\"1200.0\" height=\"17\" all (100.00%)",
+            "<svg x=\"10.0\" y=\"57\" width=\"1200.0\" height=\"17\" p&lt; (100.00%)",
+            "<svg x=\"10.5\" y=\"74\" width=\"1199.5\" height=\"17\" main (99.96%)",
+            "<svg x=\"135.5\" y=\"91\" width=\"574.5\" height=\"17\" b (47.88%)",
+            "<svg x=\"10.5\" y=\"91\" width=\"125.0\" height=\"17\" a (10.42%)",
+            "<svg x=\"10.5\" y=\"108\" width=\"125.0\" height=\"17\" b (10.42%)",
+            "<svg x=\"10.0\" y=\"74\" width=\"0.5\" height=\"17\" 0x1 (0.04%)",
+        ];
+        assert_eq!(frames.collect::<Vec<_>>(), expected);
+        assert!(text.contains("height=\"135\" viewBox=\"0 0 1220 135\""), "{text}");
+        let all = Picture { event: None, ..picture };
+        assert_eq!(write(all, &mut Vec::new()).unwrap().left_out, 1);
+    }
 }

@@ -467,3 +467,147 @@ pub(super) fn latencies(parts: &Sample<'_>) -> Option<[u16; 2]> {
         Weight::Parts { var2_w, var3_w, .. } => Some([var2_w, var3_w]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::Endian;
+
+    use super::*;
+
+    /// An event with these values of its attr.
+    fn event(type_: u32, config: u64, sample_type: u64) -> Event {
+        let mut raw = vec![0; 64];
+        raw[..4].copy_from_slice(&type_.to_le_bytes());
+        raw[8..16].copy_from_slice(&config.to_le_bytes());
+        raw[24..32].copy_from_slice(&sample_type.to_le_bytes());
+        Event::new(raw, Vec::new(), Endian::Little)
+    }
+
+    /// The fields that a choice shows of an event, by name.
+    fn shown(choice: &FieldChoice, event: &Event, options: &ViewOptions) -> String {
+        let fields = choice.of(event, options);
+        let shown = Field::value_variants().iter().filter(|field| fields & bits(&[**field]) != 0);
+        shown.map(|field| field.name()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_kind_of_event_shows_its_own_fields() {
+        let chain = sample_type::CALLCHAIN;
+        let none = FieldChoice::default();
+        for (type_, sample_type, expected) in [
+            (0, u64::MAX, "comm tid cpu time period event ip sym symoff dso"),
+            (1, !sample_type::TID, "comm cpu time period event ip sym symoff dso"),
+            (2, u64::MAX, "comm tid cpu time event trace ip sym symoff dso"),
+            (2, !chain, "comm tid cpu time event trace"),
+            (3, sample_type::IP, "comm period event ip sym symoff dso"),
+            (
+                4,
+                u64::MAX,
+                "comm tid cpu time period event addr data_src weight ins_lat retire_lat ip sym symoff dso \
+                 phys_addr data_page_size code_page_size",
+            ),
+            (4, sample_type::WEIGHT, "comm period event weight"),
+            (5, 0, "comm period event"),
+            (9, sample_type::ADDR, "comm period event sym symoff dso"),
+            (synth::TYPE, u64::MAX, "comm tid cpu time event synth ip sym symoff dso"),
+        ] {
+            assert_eq!(
+                shown(&none, &event(type_, 0, sample_type), &ViewOptions::default()),
+                expected,
+                "{type_}"
+            );
+        }
+        let no_chains = ViewOptions { hides_chains: true, ..ViewOptions::default() };
+        assert_eq!(shown(&none, &event(2, 0, u64::MAX), &no_chains), "comm tid cpu time event trace");
+    }
+
+    #[test]
+    fn fields_are_chosen_added_and_removed_for_all_events_or_a_group() {
+        let (hardware, software) = (event(0, 0, u64::MAX), event(1, 0, u64::MAX));
+        let options = ViewOptions::default();
+        let mut choice = FieldChoice::default();
+        choice.set(Group::named("sw"), &[Field::Ip, Field::Dsoff]);
+        assert_eq!(shown(&choice, &software, &options), "ip dso dsoff");
+        assert_eq!(shown(&choice, &hardware, &options), "comm tid cpu time period event ip sym symoff dso");
+        choice.set(None, &[Field::Ip, Field::Sym]);
+        choice.add(Group::named("hw"), Field::Addr);
+        choice.remove(Group::named("hw"), Field::Sym);
+        choice.remove(Group::named("sw"), Field::Ip);
+        assert_eq!(
+            (shown(&choice, &hardware, &options), shown(&choice, &software, &options)),
+            ("addr ip".into(), "sym".into())
+        );
+        choice.remove(None, Field::Addr);
+        choice.add(None, Field::Sym);
+        assert_eq!(
+            (shown(&choice, &hardware, &options), shown(&choice, &software, &options)),
+            ("ip sym".into(), "sym".into())
+        );
+        assert!(choice.names(Field::Sym) && !choice.names(Field::Addr) && !choice.shows_addresses());
+    }
+
+    #[test]
+    fn what_a_trace_has_is_shown_of_its_events() {
+        let decoded = ViewOptions { decoded: true, ..ViewOptions::default() };
+        let branches = event(HARDWARE, BRANCHES, sample_type::RAW);
+        let all = |group: &str| {
+            let mut choice = FieldChoice::default();
+            choice.set(Group::named(group), Field::value_variants());
+            choice
+        };
+        let of_code = "comm misc period event flags callindent trace addr insn insnlen ipc machine_pid vcpu";
+        assert_eq!(shown(&all("hw"), &branches, &decoded), of_code);
+        let instructions = event(HARDWARE, 1, sample_type::RAW);
+        assert_eq!(shown(&all("hw"), &instructions, &decoded), of_code.replace("callindent ", ""));
+        let recorded = "comm misc period event trace machine_pid vcpu";
+        assert_eq!(shown(&all("hw"), &branches, &ViewOptions::default()), recorded);
+        assert_eq!(
+            shown(&all("sw"), &event(1, 0, sample_type::RAW), &decoded),
+            recorded.replace("event", "event flags")
+        );
+        // As in perf, samples without a field that the user names show 0.
+        let mut like_perf = ViewOptions { like_perf: true, has_trace: true, ..ViewOptions::default() };
+        like_perf.fields.set(None, &[Field::Cpu, Field::PhysAddr, Field::Tid]);
+        assert_eq!(shown(&like_perf.fields, &event(1, 0, 0), &like_perf), "cpu phys_addr");
+        like_perf.has_trace = false;
+        assert_eq!(shown(&like_perf.fields, &event(1, 0, 0), &like_perf), "");
+    }
+
+    #[test]
+    fn what_fields_need_of_a_trace_is_asked_of_all_groups() {
+        let of = |fields: &[Field]| {
+            let mut choice = FieldChoice::default();
+            fields.iter().for_each(|field| choice.add(Group::named("synth"), *field));
+            [
+                choice.shows_flow(),
+                choice.shows_instructions(),
+                choice.shows_depths(),
+                choice.shows_addresses(),
+            ]
+        };
+        assert_eq!(of(&[]), [false; 4]);
+        assert_eq!(of(&[Field::Flags]), [true, false, false, false]);
+        assert_eq!(of(&[Field::Ipc]), [true, false, false, false]);
+        assert_eq!(of(&[Field::Insn]), [true, true, false, false]);
+        assert_eq!(of(&[Field::Insnlen]), [true, true, false, false]);
+        assert_eq!(of(&[Field::Callindent]), [true, false, true, false]);
+        assert_eq!(of(&[Field::Addr]), [false, false, false, true]);
+    }
+
+    #[test]
+    fn targets_of_branches_are_shown_unless_other_fields_are_chosen() {
+        let mut choice = FieldChoice::default();
+        assert!(choice.shows_targets());
+        choice.add(None, Field::Flags);
+        assert!(choice.shows_targets());
+        choice.add(None, Field::Ipc);
+        assert!(!choice.shows_targets());
+        choice.add(None, Field::Addr);
+        assert!(choice.shows_targets());
+        choice = FieldChoice::default();
+        choice.remove(None, Field::Tid);
+        assert!(!choice.shows_targets());
+        choice.set(None, &[]);
+        assert!(!choice.shows_targets());
+    }
+}

@@ -163,4 +163,75 @@ mod tests {
             assert_eq!(String::from_utf8(text).unwrap(), expected);
         }
     }
+
+    #[test]
+    fn sizes_of_pages_have_the_largest_unit_of_which_there_are_at_least_two() {
+        let cases = [
+            (0, "N/A"),
+            (1, "1B"),
+            (2047, "2047B"),
+            (2048, "2K"),
+            (4096, "4K"),
+            (2 << 20, "2M"),
+            (1 << 30, "1024M"),
+            (2 << 30, "2G"),
+            (1 << 42, "4096G"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(page_size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn modes_and_times_of_day_are_those_of_perf_script() {
+        for (mode, letters) in [(0, ""), (KERNEL, "K"), (USER, "U"), (HYPERVISOR, "KUH"), (GUEST_USER, "KGg")]
+        {
+            assert_eq!(mode_letters(mode), letters);
+        }
+        assert_eq!(time_of_day(1_700_000_000_123_456_789, true), "2023-11-14 22:13:20.123456789");
+        assert_eq!(time_of_day(1_700_000_000_123_456_789, false), "2023-11-14 22:13:20.123456");
+    }
+
+    #[test]
+    fn a_branch_shows_prediction_transaction_cycles_kind_and_speculation() {
+        let flags = |bits| shown_flags(BranchFlags::made(0, 0, bits));
+        assert_eq!(flags(0), "-/-/-/0//-");
+        assert_eq!(flags(BranchFlags::PREDICTED), "P/-/-/0//-");
+        assert_eq!(flags(BranchFlags::MISPRED | BranchFlags::IN_TX), "M/X/-/0//-");
+        assert_eq!(
+            flags(BranchFlags::PREDICTED | BranchFlags::NOT_TAKEN | BranchFlags::ABORT),
+            "PN/-/A/0//-"
+        );
+        assert_eq!(shown_flags(BranchFlags::made(1, 7, 3 << 24)), "-/-/-/7/COND/SPEC_CORRECT_PATH");
+    }
+
+    #[test]
+    fn a_call_shows_the_parts_of_its_form() {
+        let named = || Called {
+            name: Some("f".into()),
+            offset: 0x10,
+            inlined: false,
+            dso: Some(b"/bin/p"[..].into()),
+            dsoff: Some(0x100),
+            line: None,
+        };
+        let call = named();
+        let inlined = Called { inlined: true, line: Some("p.c:7".to_owned()), ..named() };
+        let nowhere = Called { name: None, dso: None, dsoff: None, ..named() };
+        let none = FrameForm::default();
+        let all = FrameForm { sym: true, symoff: true, dso: true, dsoff: true, srcline: true };
+        for (form, call, expected) in [
+            (none, &call, ""),
+            (FrameForm { sym: true, ..none }, &call, " f"),
+            (FrameForm { dso: true, ..none }, &call, " (/bin/p)"),
+            (FrameForm { symoff: true, dsoff: true, ..none }, &call, ""),
+            (all, &call, " f+0x13 (/bin/p+0x103)"),
+            (all, &inlined, " f+0x13\n  p.c:7 (inlined)"),
+            (all, &nowhere, " [unknown] ([unknown])"),
+        ] {
+            let mut text = Vec::new();
+            push_call(&mut text, form, call, 3);
+            assert_eq!(String::from_utf8(text).unwrap(), expected);
+        }
+    }
 }
