@@ -394,3 +394,54 @@ impl Fork for Compress {
         self.done.clear += done.clear;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::support::tiny::{FIELDS, file, ran, record, sample};
+
+    #[test]
+    fn records_are_taken_as_far_as_they_fit_but_at_least_one() {
+        let run = RecordRun { bytes: vec![0; 60], ends: vec![10, 30, 60] };
+        assert_eq!([0, 1, 2].map(|record| run.start(record)), [0, 10, 30]);
+        let fitting = |first| [9, 10, 29, 30, 59, 60].map(|len| run.fitting(first, len));
+        assert_eq!(fitting(0), [1, 1, 1, 2, 2, 3]);
+        assert_eq!(fitting(1), [1, 1, 1, 1, 2, 2]);
+        assert_eq!(fitting(2), [1; 6]);
+    }
+
+    #[test]
+    fn the_feature_has_the_ratio_and_the_size_of_the_largest_piece_in_pages() {
+        let mut compress = Compress::new(CompressOptions { level: 5, ..CompressOptions::default() });
+        let read = |feature: Compressed| (feature.method, feature.level, feature.ratio, feature.mmap_len);
+        assert_eq!(read(compress.feature(OutputForm::File)), (1, 5, 1, 0));
+        compress.done = CompressTotals { held: 700, pieces: 2, piece_bytes: 200, largest: 4097, clear: 0 };
+        assert_eq!(read(compress.feature(OutputForm::File)), (1, 5, 4, 8192));
+        assert_eq!(read(compress.feature(OutputForm::Pipe)), (1, 5, 0, 1 << 20));
+        let mut later = compress.fork();
+        later.done = CompressTotals { held: 1, pieces: 1, piece_bytes: 2, largest: 3, clear: 4 };
+        compress.absorb(later);
+        let CompressTotals { held, pieces, piece_bytes, largest, clear } = compress.done;
+        assert_eq!((held, pieces, piece_bytes, largest, clear), (701, 3, 202, 4097, 4));
+    }
+
+    #[test]
+    fn only_records_of_the_kernel_are_compressed_and_all_come_back() {
+        let round = record(68, 0, &[]);
+        let mut records: Vec<Vec<u8>> = (1..300).map(|time| sample(7, time, 1)).collect();
+        records.insert(0, round.clone());
+        records.insert(100, round.clone());
+        // AUX and ITRACE_START are read from the file itself, and a round after a frame ends it.
+        records.insert(200, record(12, 0, &[7 << 32 | 7]));
+        records.push(round);
+        let original = file(FIELDS, 0, &records, &[]);
+        for chain in ["compress", "compress:compressed2", "compress:solid", "compress:level=19"] {
+            let mut compressed = ran(chain, original.clone()).unwrap();
+            assert!(compressed.feature(Feature::COMPRESSED).is_some());
+            assert!(compressed.each(|record| record.bytes().to_vec()) == records, "{chain}");
+            let kept = compressed.said.concat();
+            assert!(kept.contains("in 2 records") && kept.contains("; 24 bytes stay"), "{chain}: {kept}");
+        }
+    }
+}

@@ -247,3 +247,26 @@ impl Fork for Map {
 
     fn absorb(&mut self, _later: Map) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mapping_has_the_first_place_that_is_found_for_it() {
+        let times: Vec<OrderKey> = (1..=9).map(OrderKey::at).collect();
+        let mut all = Times { plan: Plan::default(), times: times.into(), next: 0, places: Vec::new() };
+        let (mut first, mut second) = (all.fork(), all.fork());
+        let at = |offset| Origin::Input { stream: 0, offset };
+        first.found(2, at(10));
+        first.found(2, at(11));
+        first.found(1, at(12));
+        first.found(5, at(13));
+        assert_eq!((first.next, &first.places[..]), (5, &[(0..2, at(10)), (2..5, at(13))][..]));
+        second.found(4, at(20));
+        second.found(7, at(21));
+        all.absorb(first);
+        all.absorb(second);
+        assert_eq!(all.places, [(0..2, at(10)), (2..5, at(13)), (5..7, at(21))]);
+    }
+}

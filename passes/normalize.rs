@@ -351,3 +351,29 @@ impl Fork for Narrow {
         kinds.into_iter().for_each(|(kind, count)| *self.lost.kinds.entry(kind).or_default() += count);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_loses_the_parts_and_fields_that_it_does_not_know() {
+        let reader = |name: &str| READERS.iter().find(|reader| reader.name == name).unwrap();
+        let lost = |name, sample_type, read_format, branch_sample_type| {
+            let mut attr = Attr::default();
+            (attr.sample_type, attr.read_format, attr.branch_sample_type) =
+                (sample_type, read_format, branch_sample_type);
+            let LeftOut { parts, lost, branch_counters } = left_out(reader(name), &attr);
+            (parts, lost, branch_counters)
+        };
+        let newest = st::CODE_PAGE_SIZE | st::IP;
+        assert_eq!(lost("perf-6.1", newest, 0, 0), (0, false, false));
+        assert_eq!(lost("perf-5.10", newest, 0, 0), (st::CODE_PAGE_SIZE, false, false));
+        // Lost samples are counted only in values of counters, and counters only in branches.
+        let (counts, counters) = (1 << 4, 1 << 19);
+        assert_eq!(lost("perf-5.10", st::READ, counts, counters), (0, true, false));
+        assert_eq!(lost("perf-5.10", st::IP, counts, counters), (0, false, false));
+        assert_eq!(lost("perf-6.1", st::BRANCH_STACK | st::READ, counts, counters), (0, false, true));
+        assert_eq!(lost("perf-6.12", st::BRANCH_STACK | st::READ, counts, counters), (0, false, false));
+    }
+}

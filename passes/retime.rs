@@ -244,3 +244,93 @@ impl Fork for ChangeTimes {
         self.has_times |= later.has_times;
     }
 }
+
+#[cfg(test)]
+mod tests {
+
+    use perfx_format::Endian;
+
+    use super::*;
+    use crate::support::tiny::{FIELDS, Ran, file, ran, sample};
+
+    /// Three samples, one without a time, and features with times.
+    fn retimed(options: &str) -> Result<Ran> {
+        let samples = [sample(7, 2_000, 1), sample(7, 1_000, 1), sample(7, 0, 1), sample(7, 1_001, 1)];
+        let times = SampleTime { first_ns: 1_000, last_ns: 2_000 }.write(Endian::Little);
+        let clock = ClockData { clockid: 1, wall_ns: 5_000, clock_ns: 1_500 }.write(Endian::Little);
+        let features = [(Feature::SAMPLE_TIME, times), (Feature::CLOCK_DATA, clock)];
+        ran(&format!("retime:{options}"), file(FIELDS, 0, &samples, &features))
+    }
+
+    /// The times of the records, of SAMPLE_TIME, and of CLOCK_DATA.
+    fn times(mut ran: Ran) -> (Vec<u64>, [u64; 2], [u64; 2]) {
+        let times =
+            ran.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, Endian::Little));
+        let clock =
+            ran.feature(Feature::CLOCK_DATA).and_then(|section| ClockData::read(section, Endian::Little));
+        let (times, clock) = (times.unwrap(), clock.unwrap());
+        let of_records = ran.bodies().into_iter().map(|body| body[2]).collect();
+        (of_records, [times.first_ns, times.last_ns], [clock.clock_ns, clock.wall_ns])
+    }
+
+    #[test]
+    fn all_times_move_together() {
+        let moved = |options| times(retimed(options).unwrap());
+        assert_eq!(moved("offset=-999"), (vec![1_001, 1, 0, 2], [1, 1_001], [501, 5_000]));
+        assert_eq!(
+            moved("scale=2.5:offset=1"),
+            (vec![5_001, 2_501, 0, 2_503], [2_501, 5_001], [3_751, 5_000])
+        );
+        assert_eq!(moved("zero"), (vec![1_001, 1, 0, 2], [1, 1_001], [501, 5_000]));
+        assert_eq!(moved("zero:scale=2"), (vec![2_001, 1, 0, 3], [1, 2_001], [1_001, 5_000]));
+    }
+
+    #[test]
+    fn what_can_not_be_moved_is_an_error_or_reported() {
+        for (options, part) in [
+            ("offset=-1000", "its time 1000 would be before 1"),
+            ("offset=0", "retime changes nothing"),
+            ("offset=x", "`x` is not a whole number of nanoseconds"),
+        ] {
+            let error = retimed(options).err().unwrap().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        // 1000 and 1001 become the same time, but the record without a time is between them.
+        let said = |ran: Ran| ran.said.join("\n");
+        assert_eq!(
+            said(retimed("scale=0.5").unwrap()),
+            "Loss: 1 record has the same time as the record before, because the factor is too small: choose a larger --scale"
+        );
+        let early = [sample(7, 50, 1), sample(7, 100, 1)];
+        let timeless = |records: &[Vec<u8>]| file(FIELDS & !perfx_format::sample_type::TIME, 0, records, &[]);
+        assert_eq!(
+            said(ran("retime:zero", timeless(&early)).unwrap()),
+            "Warning: no sample has a time, so nothing is moved"
+        );
+        assert_eq!(
+            said(ran("retime:offset=5", timeless(&early)).unwrap()),
+            "Warning: no record has a time, so nothing is moved"
+        );
+    }
+
+    #[test]
+    fn records_from_before_the_first_sample_get_its_time() {
+        let mut this = ChangeTimes {
+            change: Retime { zero: true, ..Retime::default() }.change(-99),
+            early: 0,
+            last: None,
+            collapsed: 0,
+            has_times: false,
+        };
+        [99, 100, 98, 0, 101].into_iter().for_each(|time| this.count(time));
+        assert_eq!((this.early, this.collapsed), (2, 0));
+        let mut later = this.fork();
+        later.change.numerator = 1;
+        later.change.denominator = 2;
+        later.change.offset = 0;
+        [100, 101, 101, 100, 102].into_iter().for_each(|time| later.count(time));
+        assert_eq!((later.early, later.collapsed), (0, 2));
+        this.absorb(later);
+        assert_eq!((this.early, this.collapsed, this.has_times), (2, 2, false));
+    }
+}

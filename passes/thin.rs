@@ -440,4 +440,44 @@ mod tests {
             assert_eq!(rule.period_of(&attr), expected, "{rule:?} {period} {frequency}");
         }
     }
+
+    #[test]
+    fn periods_of_samples_left_out_are_added_to_the_next_kept_one_and_the_last_stays() {
+        use crate::support::tiny::{FIELDS, file, ran, sample};
+        let samples: Vec<_> = (1..=7).map(|at| sample(7, 100 * at, at)).collect();
+        let mut thinned = ran("thin:every=3", file(FIELDS, 0, &samples, &[])).unwrap();
+        let kept: Vec<_> = thinned.bodies().into_iter().map(|body| (body[2], body[3])).collect();
+        assert_eq!(kept, [(300, 1 + 2 + 3), (600, 4 + 5 + 6), (700, 7)]);
+        assert_eq!(thinned.said, ["Info: kept 3 of 7 samples"]);
+        assert_eq!(thinned.recording.events[0].attr().sample_period, 3_000_000);
+        // Without periods the last one need not stay, and only that of the attr becomes longer.
+        let samples: Vec<_> = samples
+            .iter()
+            .map(|sample| crate::support::tiny::record(9, 2, &[1, 7, sample[24].into()]))
+            .collect();
+        let mut thinned = ran("thin:every=3", file(FIELDS & !st::PERIOD, 0, &samples, &[])).unwrap();
+        assert_eq!(thinned.bodies().len(), 2);
+        for (chain, part) in [
+            ("thin", "nothing to thin"),
+            ("thin:rate=5", "have no period that could be made longer: use --every"),
+            ("thin:fraction=1.5", "a part of the samples is at most 1"),
+        ] {
+            let error = ran(chain, file(FIELDS & !st::PERIOD, 0, &samples, &[])).err().unwrap().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_span_of_samples_grows_with_each_time() {
+        let mut samples = Samples::default();
+        for (time, cookie) in [(Some(5), None), (Some(3), Some(9)), (None, None), (Some(4), Some(8))] {
+            samples.add(time, cookie);
+        }
+        assert_eq!((samples.times, samples.cookies.len()), ((3, 5), 2));
+        let mut all = Samples::default();
+        all.absorb(samples.clone());
+        all.absorb(Samples { times: (2, 4), cookies: [8, 7].into() });
+        assert_eq!((all.times, all.cookies), ((2, 5), [7, 8, 9].into()));
+        assert!(is_thinned(&[true, false], 0) && !is_thinned(&[true, false], 1) && !is_thinned(&[true], 1));
+    }
 }

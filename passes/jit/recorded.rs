@@ -261,4 +261,14 @@ mod tests {
             assert_eq!(files(processes, 0x2000..0x3000), [(0, u64::MAX)]);
         }
     }
+
+    #[test]
+    fn a_mapping_belongs_to_its_thread() {
+        use crate::support::tiny::record;
+        let of = |bytes: Vec<u8>| {
+            tid(&Record::new(&bytes, &[], Origin::Synthetic, perfx_format::Endian::Little).unwrap(), 5)
+        };
+        assert_eq!(of(record(1, 2, &[9 << 32 | 7, 0x1000, 0x1000, 0, 0x61])), 9);
+        assert_eq!(of(record(3, 0, &[9 << 32 | 7, 0x61])), 5);
+    }
 }

@@ -387,4 +387,62 @@ mod tests {
         assert!(off <= found.error && found.error < 30_000, "{off} ns, of {} claimed", found.error);
         assert!(found.judged > 3_000 && found.inside as f64 > found.judged as f64 * 0.99, "{found:?}");
     }
+
+    /// A timeline with an event each 10 ms.
+    fn timeline(count: i64) -> Timeline {
+        let none = Clock { guest: None, host: None, offset: 0, scale: Scale::new(1.0).unwrap() };
+        let events = (0..count).map(|number| At { at: number * 10_000_000, vcpu: 0 }).collect();
+        Timeline { clock: none, scale: 1.0, drifts: false, first: 0, events }
+    }
+
+    #[test]
+    fn a_clock_is_followed_at_moments_in_the_whole_recording() {
+        let timeline = timeline(100_000);
+        let stops = timeline.stops((0, 2_000_000_000));
+        assert!(stops.windows(2).all(|pair| pair[0].last() < pair[1].first()));
+        assert!(stops.iter().all(|stop| (1..=400).contains(&stop.len())), "at most 4 s");
+        let last = stops.last().and_then(|stop| stop.first()).unwrap().at;
+        assert!(last >= timeline.events[100_000 - 512].at, "{last}");
+        // The distance of a moment is at most half of what is known before it.
+        let mut known = 2_000_000_000;
+        for stop in &stops {
+            let (first, last) = (stop[0].at, stop[stop.len() - 1].at);
+            assert!(first <= known * 5 / 2 + 4_000_000_000, "{first} after {known}");
+            known = known.max(last);
+        }
+        assert_eq!(self::timeline(0).stops((0, 1)).len(), 0);
+    }
+
+    #[test]
+    fn windows_on_the_host_are_wider_the_further_they_are_from_what_is_known() {
+        let known = (1_000_000_000, 3_000_000_000);
+        let fit = Fit { offset: 50_000_000_000, drift: 1e-3, error: 1_000, known, ..Fit::default() };
+        let timeline = timeline(1_000);
+        let (stops, windows) = (timeline.stops(known), timeline.windows(&fit));
+        assert_eq!(stops.len(), windows.len());
+        // 2 ppm, and the error at both ends of the known two seconds.
+        let drift = 2e-6 + 2.0 * 1_000.0 / 2e9;
+        for (stop, (from, to)) in stops.iter().zip(windows) {
+            let (first, last) = (stop[0].at as f64, stop[stop.len() - 1].at as f64);
+            let away = (first - 3e9).max(1e9 - first).max(0.0);
+            let margin = 1e7 + drift * away;
+            let near = |found: u64, expected: f64| (found as f64 - expected).abs() < 2.0;
+            assert!(
+                near(from, 5e10 + first * 1.001 - margin) && near(to, 5e10 + last * 1.001 + margin),
+                "{first}"
+            );
+        }
+        let before = timeline.windows(&Fit { offset: -5_000_000, ..fit });
+        assert_eq!(before[0].0, 0);
+    }
+
+    #[test]
+    fn events_are_examined_as_long_as_the_schedule_of_the_host_is_known() {
+        let timeline = timeline(1_000);
+        let count = |covered: &[(i64, i64)], is_cut| timeline.early(covered, is_cut).len();
+        assert_eq!(count(&[(5, 3_000_000_005)], true), 300);
+        assert_eq!(count(&[(5, 6), (7, 3_000_000_006)], true), 301);
+        assert_eq!(count(&[(5, 3_000_000_005)], false), 1_000);
+        assert_eq!((count(&[], true), count(&[(0, 500_000_000)], true)), (1_000, 1_000), "too few");
+    }
 }

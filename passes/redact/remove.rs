@@ -422,3 +422,43 @@ impl Scrub for Remove {
         self.done.join(later.done);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::support::tiny::{FIELDS, file, ran, record, sample};
+
+    fn string(text: &str) -> Vec<u8> {
+        let mut section = (text.len() as u32 + 1).to_le_bytes().to_vec();
+        section.extend(text.as_bytes());
+        section.push(0);
+        section
+    }
+
+    #[test]
+    fn names_of_hosts_and_programs_are_replaced_and_other_features_stay() {
+        let cpus = [8u32, 8].map(u32::to_le_bytes).concat();
+        let features = [
+            (Feature::HOSTNAME, string("secret-host")),
+            (Feature::OSRELEASE, string("6.1.0-secret")),
+            (Feature::ARCH, string("x86_64")),
+            (Feature::NRCPUS, cpus.clone()),
+            (Feature::CMDLINE, [&1u32.to_le_bytes()[..], &string("secret")].concat()),
+        ];
+        let name = u64::from_le_bytes(*b"secret\0\0");
+        let records = [record(3, 0, &[7 << 32 | 7, name]), sample(7, 5, 1)];
+        let redacted = |options: &str| {
+            let mut ran = ran(&format!("redact{options}"), file(FIELDS, 0, &records, &features)).unwrap();
+            let kept = |feature, old: &[u8]| ran.feature(feature).is_some_and(|section| section[..] == *old);
+            let stays = [0, 1, 2, 3, 4].map(|number| kept(features[number].0, &features[number].1));
+            let has_secret = |bytes: &[u8]| bytes.windows(6).any(|window| window == b"secret");
+            let says = ran.recording.features.values().filter(|section| has_secret(section)).count();
+            (stays, says, ran.each(|record| has_secret(record.bytes())))
+        };
+        assert_eq!(redacted(""), ([false, false, true, true, false], 0, vec![false, false]));
+        assert_eq!(redacted(":keep=comms"), ([false, false, true, true, false], 0, vec![true, false]));
+        let (stays, says, _) = redacted(":keep=cmdline");
+        assert_eq!((stays, says), ([false, false, true, true, true], 1));
+    }
+}

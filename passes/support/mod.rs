@@ -7,4 +7,6 @@ pub(crate) mod features;
 pub(crate) mod id_index;
 pub(crate) mod options;
 pub(crate) mod switched_out;
+#[cfg(test)]
+pub(crate) mod tiny;
 pub(crate) mod tracepoints;

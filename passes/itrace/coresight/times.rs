@@ -79,4 +79,22 @@ mod tests {
         times.reach(1150);
         assert_eq!(times.now(), 1011, "it does not go back");
     }
+
+    #[test]
+    fn a_timestamp_of_zero_says_nothing() {
+        let mut times = Times::default();
+        times.reach(1000);
+        times.forget();
+        times.reach(0);
+        assert_eq!((times.now(), times.is_known()), (0, false));
+        times.execute(9);
+        times.execute(u64::MAX);
+        times.reach(7);
+        assert_eq!(times.now(), 7);
+        // More instructions than there was time for.
+        times.forget();
+        times.execute(80);
+        times.reach(7);
+        assert_eq!((times.now(), times.is_known()), (0, true));
+    }
 }
