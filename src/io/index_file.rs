@@ -77,3 +77,29 @@ pub(crate) fn is_replaceable(place: &Path) -> bool {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_beside_the_recording_and_replaces_only_an_index() {
+        assert_eq!(index_path(Path::new("a/perf.data")), Path::new("a/perf.data.pfi"));
+        assert_eq!(index_path(Path::new("/a/folder//")), Path::new("/a/folder.pfi"));
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str, content: Option<&str>| {
+            let path = folder.path().join(name);
+            content.into_iter().for_each(|content| fs::write(&path, content).unwrap());
+            is_replaceable(&path)
+        };
+        assert!(at("missing", None) && at("empty", Some("")) && !at("text", Some("an index?")));
+        assert!(!is_replaceable(folder.path()) && !at("text/below", None));
+    }
+
+    #[test]
+    fn a_recording_in_memory_has_no_last_change() {
+        let file = include_bytes!("../../tests/data/recorded/z.p73.data");
+        let recording = Recording::from_bytes(file.to_vec(), "z").unwrap();
+        assert_eq!(last_change(&recording), None);
+    }
+}
