@@ -90,7 +90,10 @@ pub(crate) fn run(command: &mut Command, stdin: Stdin<'_>) -> Ran {
 pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().envs([("LC_ALL", "C"), ("TZ", "UTC0")]);
-    command.envs(["PATH", "TMPDIR"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
+    // The last one is of tests/mutants.py.
+    command.envs(
+        ["PATH", "TMPDIR", "PERFX_MUTANT"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))),
+    );
     command
 }
 
