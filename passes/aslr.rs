@@ -699,4 +699,46 @@ mod tests {
         assert_eq!(new(b"x,mem:0x5/8:w,mem:0x6"), Some(b"x,mem:0x0/8:w,mem:0x0".to_vec()));
         assert_eq!(new(b"cycles"), None);
     }
+
+    #[test]
+    fn an_address_moves_with_its_mapping_and_others_in_blocks() {
+        use crate::support::tiny::{FIELDS, file, ran, record};
+        let path = u64::from_le_bytes(*b"/a\0\0\0\0\0\0");
+        let mmap = record(1, 2, &[7 << 32 | 7, 0x40_1000, 0x2000, 0x1000, path]);
+        let sample = |ip: u64| record(9, 2, &[ip, 7 << 32 | 7, 5, 1]);
+        let records =
+            [mmap, sample(0x40_1150), sample(0x40_3000), sample(0), sample(0x7654_3210), sample(0x7654_3218)];
+        let moved =
+            |key: &str| ran(&format!("aslr:key={key}"), file(FIELDS, 0, &records, &[])).unwrap().bodies();
+        let bodies = moved("a");
+        let start = bodies[0][1];
+        assert!(start != 0x40_1000 && start.is_multiple_of(0x1000), "{start:x}");
+        assert_eq!((bodies[0][0], &bodies[0][2..]), (7 << 32 | 7, &[0x2000, 0x1000, path][..]));
+        assert_eq!([1, 2, 3].map(|sample| bodies[sample][0]), [start + 0x150, start + 0x2000, 0]);
+        // The block is another one, and the place in it the same.
+        assert_eq!((bodies[4][0] % BLOCK, bodies[5][0]), (0x7654_3210 % BLOCK, bodies[4][0] + 8));
+        assert!(bodies[4][0] != 0x7654_3210 && bodies[1][1..] == [7 << 32 | 7, 5, 1]);
+        assert!(moved("a") == bodies && moved("b") != bodies);
+    }
+
+    #[test]
+    fn pages_of_mappings_are_collected_unless_they_are_too_large() {
+        let mut gather = Gather::default();
+        gather.add(0x1234, 0x10, false);
+        gather.add(0x1000, 0x1001, false);
+        gather.add(0x5000, 0, false);
+        gather.add(0x5000, LARGEST, true);
+        gather.add(0x5000, LARGEST + 1, true);
+        gather.add(u64::MAX - 5, 10, true);
+        assert_eq!(gather.user, [(0x1000, 0x2000), (0x1000, 0x3000)].into());
+        assert_eq!((gather.kernel.len(), gather.too_large), (1, 2));
+        let mut later = gather.fork();
+        later.add(0x9000, 1, false);
+        (later.too_large, later.has_jit) = (5, true);
+        gather.absorb(later);
+        assert_eq!(
+            (gather.user.len(), gather.kernel.len(), gather.too_large, gather.has_jit),
+            (3, 1, 7, true)
+        );
+    }
 }

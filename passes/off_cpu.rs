@@ -330,3 +330,33 @@ impl Step for MeasureAway {
         self.switched_out.report(report);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsampled_times_are_added_to_the_next_sample_of_the_task() {
+        let mut missed = Unsampled::default();
+        missed.returns(7, 50);
+        missed.leaves(7, 100);
+        missed.returns(7, 130);
+        missed.returns(7, 140);
+        missed.leaves(7, 200);
+        missed.leaves(8, 200);
+        missed.returns(7, 195);
+        missed.leaves(7, 300);
+        missed.returns(7, 305);
+        missed.returns(8, 210);
+        assert_eq!((missed.take(7), missed.added, missed.take(7), missed.added), (35, 3, 0, 3));
+        let mut report = Report::default();
+        missed.forgotten = 1;
+        missed.report(&mut report);
+        let lines: Vec<String> =
+            report.lines.into_iter().map(|(level, line)| format!("{level:?} {line}")).collect();
+        let [added, rest, forgotten] = &lines[..] else { panic!("{lines:?}") };
+        assert!(added.starts_with("Info 3 switches have no sample"), "{added}");
+        assert!(rest.starts_with("Loss 0.000000010 s off the CPU"), "{rest}");
+        assert!(forgotten.starts_with("Loss 1 switch was not measured"), "{forgotten}");
+    }
+}

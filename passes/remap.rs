@@ -419,4 +419,50 @@ mod tests {
             assert!(wrong.parse::<Prefix>().is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn a_list_of_build_ids_has_a_path_in_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = folder.path().join("list");
+            std::fs::write(&path, text).unwrap();
+            read_map(&path).map_err(|error| error.to_string())
+        };
+        let (one, two) = ("11".repeat(20), "22".repeat(18) + "0000");
+        let text = format!("# comment\n\n  {one} /a b\r\n{two}\t/c\n{one} /a b\n{one} [vdso]\n");
+        let expected = BTreeMap::from([(vec![0x11; 20], b"/a b".to_vec()), (vec![0x22; 18], b"/c".to_vec())]);
+        assert_eq!(read(&text), Ok(expected));
+        for (text, part) in [
+            (format!("{one} /a\n{one} /b\n"), "line 2: this build-id has another path above"),
+            (format!("# x\n{one}\n"), "line 2: no path after the build-id"),
+            ("xy /a\n".to_owned(), "line 1: "),
+            (format!("{one} [vdso]\n"), "has no line with a build-id and a path"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn paths_in_records_are_replaced_and_counted() {
+        use crate::support::tiny::{FIELDS, file, ran, record, sample};
+        let mmap =
+            |start, path: &[u8; 8]| record(1, 2, &[7 << 32 | 7, start, 0x1000, 0, u64::from_le_bytes(*path)]);
+        let records = [
+            mmap(0x1000, b"/old/a\0\0"),
+            mmap(0x2000, b"/old/a\0\0"),
+            mmap(0x3000, b"/new/a\0\0"),
+            sample(7, 5, 1),
+        ];
+        let mut moved = ran("remap:path=/old=/new:path=/x=/y", file(FIELDS, 0, &records, &[])).unwrap();
+        let names = moved.each(|record| record.bytes().windows(4).any(|window| window == b"/new"));
+        assert_eq!(names, [true, true, true, false]);
+        let expected = [
+            "Warning: no path begins with `/x`".to_owned(),
+            "Warning: 1 file has the path of another file now, so perf shows them as one".to_owned(),
+            format!("Info: replaced 1 path in 2 records{LISTED}"),
+            "Detail: /old/a is now /new/a".to_owned(),
+        ];
+        assert_eq!(moved.said, expected);
+    }
 }

@@ -407,3 +407,36 @@ impl Fork for LeaveOut {
         self.cut += later.cut;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::tiny::{FIELDS, file, ran, record, sample};
+
+    #[test]
+    fn switches_and_aux_records_are_left_out_and_all_else_stays() {
+        let (switch, aux) = (record(14, 0, &[]), record(11, 0, &[0, 8, 0]));
+        let records = [sample(7, 5, 1), switch, aux, sample(8, 6, 1)];
+        let left = |options: &str| {
+            let mut ran = ran(&format!("strip:{options}"), file(FIELDS, 0, &records, &[])).unwrap();
+            (ran.each(|record| record.kind().0), ran.said)
+        };
+        assert_eq!(left("switches").0, [9, 11, 9]);
+        assert_eq!(left("aux").0, [9, 14, 9]);
+        assert_eq!(left("aux:switches"), (vec![9, 9], vec![]));
+        let error = ran("strip", file(FIELDS, 0, &records, &[])).err().unwrap().to_string();
+        assert!(error.contains("nothing to leave out"), "{error}");
+        let there_are_none = ran("strip:switches:aux", file(FIELDS, 0, &records[..1], &[])).unwrap().said;
+        assert_eq!(there_are_none, ["Info: there is no AUX data", "Info: there are no SWITCH records"]);
+    }
+
+    #[test]
+    fn samples_are_counted_and_timed_by_event() {
+        let mut samples = Samples { counts: vec![2], times: vec![(5, 9)] };
+        samples.join(Samples { counts: vec![1, 4], times: vec![(3, 7), (u64::MAX, 0)] });
+        assert_eq!((samples.counts, samples.times), (vec![3, 4], vec![(3, 9), (u64::MAX, 0)]));
+        let decoded =
+            |ids: &[u64]| is_decoded(&Event::new(vec![0; 64], ids.to_vec(), perfx_format::Endian::Little));
+        assert!(decoded(&[1_000_000_000, 1_000_000_001]) && !decoded(&[1_000_000_000, 5]) && !decoded(&[]));
+    }
+}

@@ -113,4 +113,11 @@ mod tests {
         let dense = kept.windows(2).filter(|pair| pair[1] - pair[0] == 100_000_000).count();
         assert!(dense > kept.len() * 9 / 10, "{dense} of {} follow each other", kept.len());
     }
+
+    #[test]
+    fn slices_near_the_first_are_kept_so_that_no_gap_is_longer_than_what_is_before_it() {
+        let kept: Vec<u64> = (0..70).filter(|&slice| is_kept(slice, 1 << 20)).collect();
+        assert_eq!(kept, [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]);
+        assert!((0..70).all(|slice| is_kept(slice, 1) && (is_kept(slice, 10) || slice % 10 != 0)));
+    }
 }

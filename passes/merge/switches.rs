@@ -425,4 +425,15 @@ mod tests {
         switches.finish();
         assert_eq!(left(&mut switches), [30]);
     }
+
+    #[test]
+    fn windows_that_touch_are_one_and_share_the_room() {
+        let narrowed =
+            VcpuRunLog::new([7], true).narrowed_to(vec![(50, 60), (0, 10), (5, 8), (10, 20), (22, 30)]);
+        let windows: Vec<_> =
+            narrowed.windows.iter().map(|window| (window.from, window.to, window.room)).collect();
+        let room = SPANS_MAX / 3;
+        assert_eq!(windows, [(0, 20, room), (22, 30, room), (50, 60, room)]);
+        assert!(VcpuRunLog::new([7], false).windows.is_empty());
+    }
 }

@@ -101,3 +101,59 @@ impl Cycles {
         Some(since)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn since(cycles: &mut Cycles, kind: Counts, instructions: u64) -> Option<(u64, u64)> {
+        cycles.since(kind, instructions).map(|counted| (counted.instructions, counted.cycles))
+    }
+
+    #[test]
+    fn cycles_are_known_at_the_branch_that_a_packet_counted_up_to() {
+        let mut cycles = Cycles::new(false);
+        assert_eq!(since(&mut cycles, Counts::Branches, 9), None, "no cycles yet");
+        cycles.packet(100, true);
+        assert!(cycles.is_new());
+        assert_eq!(since(&mut cycles, Counts::Branches, 10), None);
+        cycles.reach(true);
+        assert!(!cycles.is_new());
+        assert_eq!(since(&mut cycles, Counts::Branches, 10), Some((10, 100)));
+        // Each kind has its own last sample, and one without new cycles is none.
+        assert_eq!(since(&mut cycles, Counts::Branches, 15), None);
+        assert_eq!(since(&mut cycles, Counts::Cycles, 15), Some((15, 100)));
+        cycles.pass();
+        cycles.packet(130, true);
+        assert_eq!(since(&mut cycles, Counts::Branches, 20), None, "not known between branches");
+        // A count is ignored where the branch was not taken, and used after the next one.
+        cycles.reach(false);
+        assert_eq!(since(&mut cycles, Counts::Branches, 25), None);
+        cycles.packet(150, true);
+        cycles.reach(true);
+        assert_eq!(since(&mut cycles, Counts::Branches, 30), Some((20, 50)));
+        // Counts of the next trace begin anew.
+        cycles.begin();
+        cycles.packet(7, true);
+        cycles.lose();
+        cycles.reach(false);
+        assert_eq!(since(&mut cycles, Counts::Branches, 31), None);
+        cycles.packet(8, false);
+        cycles.reach(true);
+        cycles.pass();
+        assert_eq!(since(&mut cycles, Counts::Branches, 32), Some((2, 8)), "estimates are known everywhere");
+    }
+
+    #[test]
+    fn approximately_the_last_count_holds_everywhere() {
+        let mut cycles = Cycles::new(true);
+        cycles.packet(100, true);
+        cycles.reach(false);
+        cycles.pass();
+        assert_eq!(since(&mut cycles, Counts::Instructions, 4), Some((4, 100)));
+        cycles.packet(120, true);
+        assert_eq!(since(&mut cycles, Counts::Instructions, 5), None, "not before the next branch");
+        cycles.reach(true);
+        assert_eq!(since(&mut cycles, Counts::Instructions, 6), Some((2, 20)));
+    }
+}

@@ -90,3 +90,32 @@ pub(super) fn read(bytes: &[u8]) -> Option<History> {
     let chain = (0..chain).map(|number| word(3 * branches + number)).collect::<Option<_>>()?;
     Some(History { branches: (0..branches).map(branch).collect::<Option<_>>()?, chain })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_is_read_as_it_was_written() {
+        let branch = |number: u64| Branch { from: number, to: number + 1, flags: BranchFlags(number + 2) };
+        for (branches, chain) in [(0, 0), (1, 0), (0, 2), (3, 2)] {
+            let branches: Vec<Branch> = (0..branches).map(|number| branch(10 * number)).collect();
+            let history = History { branches, chain: (100..100 + chain).collect() };
+            let mut bytes = Vec::new();
+            write(&history, &mut bytes);
+            assert_eq!(bytes.len(), 8 + 24 * history.branches.len() + 8 * history.chain.len());
+            let read = super::read(&bytes).unwrap();
+            assert_eq!((read.branches.len(), &read.chain), (history.branches.len(), &history.chain));
+            let words = |history: &History| {
+                history
+                    .branches
+                    .iter()
+                    .flat_map(|branch| [branch.from, branch.to, branch.flags.0])
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(words(&read), words(&history));
+            bytes.pop();
+            assert!(super::read(&bytes).is_none());
+        }
+    }
+}
