@@ -880,4 +880,82 @@ mod tests {
         assert_eq!(ids[0], "5C0A0D51EA1980DF43F203B4525BE9BE0");
         assert_eq!(ids[1..], ["000000AB0000000000000000000000000", "000000000000000000000000000000000"]);
     }
+
+    /// The weights and times of samples: stack, distance from the one before in ms, and time on a CPU in µs.
+    fn shown(samples: &Samples) -> Vec<(Option<u32>, f64, Option<f64>)> {
+        let cpu = |at: usize| samples.cpu_deltas.as_ref().map(|deltas| deltas[at]);
+        (0..samples.length).map(|at| (samples.stack[at], samples.time_deltas[at], cpu(at))).collect()
+    }
+
+    #[test]
+    fn samples_have_distances_and_the_time_on_a_cpu_if_all_have_one() {
+        let row = |stack| Row { event: 0, label: 0, stack, time: None };
+        let rows = [row(0), row(1), row(StackTree::ROOT)];
+        let weight = |period| Weight { samples: 2, period };
+        let of = |weighs_time, most| {
+            let times = [(0, weight(5_000)), (3_000_000, weight(2_000)), (3_500_000, weight(0))];
+            let rows = times.into_iter().zip(&rows).map(|((time, weight), row)| (time, row, weight));
+            Samples::of(rows, &[7, 8], weighs_time, |_, _, distance| {
+                (distance < most).then_some(distance / 2)
+            })
+        };
+        let all = of(false, u64::MAX);
+        let cpu = [(Some(7), 0.0, Some(0.0)), (Some(8), 3.0, Some(1500.0)), (None, 0.5, Some(250.0))];
+        assert_eq!(shown(&all), cpu);
+        assert!(
+            matches!(&all.weight, Weights::Samples(weights) if *weights == [2, 2, 2])
+                && all.weight_type == "samples"
+        );
+        let timed = of(true, 1_000_000);
+        assert_eq!(shown(&timed), cpu.map(|(stack, distance, _)| (stack, distance, None)));
+        assert!(
+            matches!(&timed.weight, Weights::Times(weights) if *weights == [0.005, 0.002, 0.0])
+                && timed.weight_type == MS
+        );
+    }
+
+    #[test]
+    fn a_sample_that_lasts_ends_with_an_empty_stack_unless_the_next_follows_at_once() {
+        let mut stacks = Stacks::default();
+        let frames = [Frame { dso: None, at: 1, mode: 2, process: 0 }, Frame::UNTRACED];
+        for frame in frames {
+            let frame = stacks.tree.frame(frame).unwrap();
+            stacks.tree.child(StackTree::ROOT, frame).unwrap();
+        }
+        let row = |stack| Row { event: 0, label: 0, stack, time: None };
+        let (code, untraced) = (row(0), row(1));
+        let weight = |period| Weight { samples: 1, period };
+        let rows = [
+            (0, &code, weight(1_000_000)),
+            (1_000_000, &untraced, weight(2_000_000)),
+            (5_000_000, &code, weight(500_000)),
+        ];
+        let samples = Samples::lasting(rows.into_iter(), &stacks, &[7, 8]);
+        let expected = [
+            (Some(7), 0.0, Some(0.0)),
+            (Some(8), 1.0, Some(1000.0)),
+            (None, 2.0, Some(0.0)),
+            (Some(7), 2.0, Some(0.0)),
+            (None, 0.5, Some(500.0)),
+        ];
+        assert_eq!(shown(&samples), expected);
+        assert!(matches!(&samples.weight, Weights::Times(weights) if *weights == [1.0, 2.0, 0.0, 0.5, 0.0]));
+        assert_eq!(Samples::lasting([].into_iter(), &stacks, &[]).length, 0);
+    }
+
+    #[test]
+    fn losses_without_a_shown_thread_are_of_the_first_one() {
+        let loss = |thread| Loss { time: None, thread, count: 1, samples: false };
+        let rows = BTreeMap::from([((Machine::Host, 5, 6), vec![]), ((Machine::Host, 7, 8), vec![])]);
+        let all = by_thread(vec![loss(Some((7, 8))), loss(Some((7, 9))), loss(None)], &rows);
+        let count = |pid, tid| all.get(&(Machine::Host, pid, tid)).map(Vec::len);
+        assert_eq!((count(5, 6), count(7, 8), all.len()), (Some(2), Some(1), 2));
+        assert!(by_thread(vec![loss(None)], &BTreeMap::new()).is_empty());
+        let lib = lib("/usr/bin/prog", Some("ab".to_owned()));
+        assert_eq!((&*lib.name, &*lib.path, lib.code_id.as_deref()), ("prog", "/usr/bin/prog", Some("ab")));
+        let mut profile = FirefoxProfile::default();
+        assert_eq!(profile.number(Machine::Host, u32::MAX), "-1");
+        profile.recordings = 2;
+        assert_eq!(profile.number(Machine::Guest(9), 5), "9:5.2");
+    }
 }

@@ -269,3 +269,70 @@ impl ShownEvent {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use perfx_format::read::Recording;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/recorded/several.p61.data");
+        Facts::survey(&mut Recording::open(path).unwrap(), 1, false).unwrap()
+    }
+
+    fn sampled<'f>(facts: &'f Facts, weights: &[(u32, u64, u64)]) -> SampledEvents<'f> {
+        let weight = |&(event, samples, period): &(u32, u64, u64)| (event, Weight { samples, period });
+        SampledEvents { weights: weights.iter().map(weight).collect(), counted_as: &[], facts }
+    }
+
+    #[test]
+    fn the_share_of_other_events_is_reported() {
+        let facts = facts();
+        let names: Vec<_> = facts.events.iter().map(|event| String::from_utf8_lossy(&event.name)).collect();
+        let said = |weights: &[(u32, u64, u64)], only, by_samples| {
+            let mut report = Report::default();
+            sampled(&facts, weights).say(only, by_samples, &mut report);
+            report.lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        let events = [(0, 30, 30), (1, 10, 5_000)];
+        let other = format!(
+            "not counted: 25.0% of the samples, which are of {} (10); --event selects events",
+            names[1]
+        );
+        assert_eq!(
+            said(&events, Some(0), true),
+            [format!("{}: 30 samples, counted by samples", names[0]), other]
+        );
+        assert_eq!(said(&events, None, true).len(), 2);
+        let one = said(&[(0, 1, 1), (1, 0, 0)], Some(0), true);
+        assert_eq!(one, [format!("{}: 1 sample, counted by samples", names[0])]);
+        let all = sampled(&facts, &events).counted(None);
+        assert_eq!(
+            (all.samples, all.period.0, all.event),
+            (40, 5_030, Some(format!("{}, {}", names[0], names[1])))
+        );
+        assert_eq!(sampled(&facts, &events).counted(Some(1)).samples, 10);
+        assert_eq!(sampled(&facts, &[]).default_event(), None);
+    }
+
+    #[test]
+    fn the_counts_of_recordings_add_up_and_keep_a_common_unit() {
+        let counted = |event: &str, samples, unit: &str| Counted {
+            event: Some(event.to_owned()),
+            samples,
+            period: Decimal(10 * samples),
+            unit: Some(unit.to_owned()),
+        };
+        let mut sum = Counted::default();
+        sum.add(counted("a", 1, "ns"));
+        sum.add(Counted::default());
+        assert_eq!(sum, counted("a", 1, "ns"));
+        sum.add(counted("a", 2, "ns"));
+        assert_eq!(sum, counted("a", 3, "ns"));
+        sum.add(counted("ab", 4, "samples"));
+        assert_eq!(sum, Counted { unit: None, ..counted("a, ab", 7, "") });
+        sum.add(counted("b", u64::MAX / 10 - 7, "samples"));
+        assert_eq!((sum.event.as_deref(), sum.unit), (Some("a, ab, b"), None));
+    }
+}

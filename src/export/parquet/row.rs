@@ -189,4 +189,23 @@ mod tests {
             assert_eq!(new.get(Part::DataPageSize), row.get(Part::DataPageSize));
         }
     }
+
+    #[test]
+    fn parts_are_shown_with_the_sign_of_their_kind() {
+        let mut row = SampleRow::default();
+        let part = PARTS[0].0;
+        assert_eq!(
+            (row.get(part), row.get_i32(part), row.bits(part), row.amount(part)),
+            (None, None, None, None)
+        );
+        row.set(part, None);
+        assert_eq!(row.get(part), None);
+        row.set(part, 0xffff_ffff_u64);
+        assert_eq!(
+            (row.get(part), row.get_i32(part), row.bits(part)),
+            (Some(0xffff_ffff), Some(-1), Some(0xffff_ffff))
+        );
+        row.set(part, u64::MAX);
+        assert_eq!((row.bits(part), row.amount(part)), (Some(-1), Some(i64::MAX)));
+    }
 }
