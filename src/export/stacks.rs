@@ -174,7 +174,7 @@ impl Stacks {
             let stacks = Stacks { step: step.load(Ordering::Relaxed), ..Stacks::default() };
             let part = Part { stacks, ..Part::default() };
             let resolver = Resolver::new(facts, grouping.unmapped);
-            Worker { facts, grouping, counted_as, resolver, part }
+            Worker { facts, grouping, counted_as, resolver, part, label: 0 }
         };
         let mut all = Joined { stacks: Stacks::default(), waiting: Waiting::default(), most, step: &step };
         let (losses, bytes) = visit(recording, (facts, selected), threads, report, new, &mut all)?;
@@ -273,6 +273,8 @@ struct Worker<'f> {
     counted_as: &'f [Option<CountedAs>],
     resolver: Resolver<'f>,
     part: Part,
+    /// The number of the last sample's label.
+    label: u32,
 }
 
 impl<'f> Visit for Worker<'f> {
@@ -288,15 +290,20 @@ impl<'f> Visit for Worker<'f> {
     fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
         let at = At::of(sample);
         let lack = self.resolver.sample(at)?;
-        if self.grouping.own_address {
+        // A sample without a chain has its own address already.
+        if self.grouping.own_address && lack != Lack::Chain {
             self.resolver.begin_at_own_address(at)?;
         }
-        let Worker { facts, grouping, counted_as, resolver, part } = self;
+        let Worker { facts, grouping, counted_as, resolver, part, label: last } = self;
         let Part { stacks, late, deferred } = part;
         let losses = &mut counters.losses;
         losses.see(sample);
         let label = Label::of(at, facts, *grouping, losses);
-        let label = numbered(stacks.labels.insert_full(label).0)?;
+        // Most samples have the label of the one before.
+        if stacks.labels.get_index(*last as usize) != Some(&label) {
+            *last = numbered(stacks.labels.insert_full(label).0)?;
+        }
+        let label = *last;
         losses.torn += u64::from(lack == Lack::Torn);
         let time = sample.time();
         let seen = time.map(|time| (time, time));

@@ -38,7 +38,7 @@ pub(crate) struct Lookups {
     /// Only with `--symbol` or `--leaf`, and when functions are named.
     functions: Option<FunctionLookup>,
     /// The previous record's process.
-    last: Option<Process>,
+    pub(crate) last: Option<Process>,
 }
 
 /// The state for deciding whether a sample is kept.
@@ -305,7 +305,13 @@ impl Chooser {
     }
 
     /// The process whose samples need a record of [`NEEDED`](crate::kept_kinds::NEEDED); `None` if all do.
-    pub(crate) fn process_that_needs(&self, record: &Record<'_>, layouts: &Layouts) -> Option<Process> {
+    /// `last` is that of the previous record.
+    pub(crate) fn process_that_needs(
+        &self,
+        record: &Record<'_>,
+        layouts: &Layouts,
+        last: Option<Process>,
+    ) -> Option<Process> {
         let kind = record.kind();
         let pid = named_pid(record).filter(|&pid| OF_PROCESS.contains(kind) && pid != KERNEL)?;
         if Kinds::MAPPINGS.contains(kind) && record.is_of_kernel() {
@@ -316,7 +322,7 @@ impl Chooser {
             Some(task) => OrderKey::at(task.time),
             None => OrderKey::of(record, layouts.layout_of(record), layouts),
         };
-        Some(self.process_of(record, layouts, pid, key, None))
+        Some(self.process_of(record, layouts, pid, key, last))
     }
 
     /// The process of a record. `last` is that of the previous one.

@@ -146,7 +146,9 @@ impl FilterPlan {
         if is_past(self.windows.end()) {
             return false;
         }
-        let Some(process) = chooser.process_that_needs(record, layouts) else { return true };
+        let process = chooser.process_that_needs(record, layouts, lookups.last);
+        let Some(process) = process else { return true };
+        lookups.last = Some(process);
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
 

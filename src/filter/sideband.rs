@@ -86,7 +86,7 @@ impl BatchNeeders {
             self.needers.insert(Needer::Everyone);
         } else {
             self.needers.insert(part);
-            match chooser.process_that_needs(record, layouts) {
+            match chooser.process_that_needs(record, layouts, None) {
                 Some(process) => {
                     self.needers.insert(Needer::Process(process));
                     if matches!(process, Process::Timeless(_)) {

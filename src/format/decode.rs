@@ -78,18 +78,23 @@ use crate::{
 /// | `branch-counters-missing` | this branch stack has no counters, but an event of its group has them, so the newest perf expects them |
 /// | `raw-short` | a tracepoint without its data |
 pub fn decode<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
+    decoded(record, layouts, true)
+}
+
+/// Without `values`, only the oddities.
+fn decoded<'a>(record: &Record<'a>, layouts: &Layouts, values: bool) -> Decoded<'a> {
     let mut decoded = match record.kind() {
-        kind if kind.is_kernel() => kernel_record(record, layouts),
-        _ => read(record, layouts, None, record.body()).0,
+        kind if kind.is_kernel() => kernel_record(record, layouts, values),
+        _ => read(record, layouts, None, record.body(), values).0,
     };
     decoded.issues.extend(frame_issues(record));
     decoded
 }
 
-/// The oddities that [`decode`] would find. For samples, the bulk of a recording, this builds no values.
+/// The oddities that [`decode`] would find. This builds no values.
 pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
     if record.kind() != RecordType::SAMPLE {
-        return decode(record, layouts).issues;
+        return decoded(record, layouts, false).issues;
     }
     let (layout, lost) = layout_of(record, layouts);
     let mut odd = Vec::new();
@@ -139,17 +144,17 @@ fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     [size, payload, cpumode].into_iter().flatten()
 }
 
-fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
+fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts, values: bool) -> Decoded<'a> {
     let (layout, lost) = layout_of(record, layouts);
     let mut decoded = match layout {
         Some(layout) if record.kind() == RecordType::SAMPLE => sample(record, layouts, layout),
         _ if record.kind() == RecordType::SAMPLE => {
             Decoded { fields: vec![("bytes", Value::Bytes(record.body()))], ..Decoded::default() }
         }
-        Some(layout) if layout.trailer.size > 0 => match with_trailer(record, layouts, layout) {
+        Some(layout) if layout.trailer.size > 0 => match with_trailer(record, layouts, layout, values) {
             Some(decoded) => decoded,
             None => {
-                let (mut decoded, _) = read(record, layouts, Some(layout), record.body());
+                let (mut decoded, _) = read(record, layouts, Some(layout), record.body(), values);
                 if decoded.issues.is_empty() {
                     decoded.add_issue(
                         FaultCode::TrailerMissing,
@@ -160,7 +165,7 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
                 return decoded;
             }
         },
-        _ => read(record, layouts, layout, record.body()).0,
+        _ => read(record, layouts, layout, record.body(), values).0,
     };
     if layout.is_none() {
         // The rest is the trailer, whose length is unknown.
@@ -174,21 +179,28 @@ fn kernel_record<'a>(record: &Record<'a>, layouts: &Layouts) -> Decoded<'a> {
 
 /// Splits the record into fields and trailer. `None` if there is no trailer: records from programs other than
 /// the kernel may lack it, and then the fields fill the record, with less than 8 bytes of padding.
-fn with_trailer<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Option<Decoded<'a>> {
+fn with_trailer<'a>(
+    record: &Record<'a>,
+    layouts: &Layouts,
+    layout: &Layout,
+    values: bool,
+) -> Option<Decoded<'a>> {
     let body = record.body();
     let (front, trailer) = body.split_at(body.len().checked_sub(layout.trailer.size.into())?);
-    let (mut decoded, _) = read(record, layouts, Some(layout), front);
+    let (mut decoded, _) = read(record, layouts, Some(layout), front, values);
     if !decoded.issues.is_empty() {
-        let (whole, left) = read(record, layouts, Some(layout), body);
+        let (whole, left) = read(record, layouts, Some(layout), body, false);
         // An unknown id is suspicious, too: it may be the end of a string.
         let strange = layout.id(record).is_some_and(|id| !layouts.knows(id));
         if whole.issues.len() < decoded.issues.len() + usize::from(strange) && left < 8 {
             return None;
         }
     }
-    let id = sample_id(trailer, layout, record.endian());
-    decoded.push("sample_id", Value::Map(id.fields));
-    decoded.add_gaps(front.len(), id.gaps);
+    if values {
+        let id = sample_id(trailer, layout, record.endian());
+        decoded.push("sample_id", Value::Map(id.fields));
+        decoded.add_gaps(front.len(), id.gaps);
+    }
     Some(decoded)
 }
 
@@ -222,8 +234,13 @@ fn read<'a>(
     layouts: &Layouts,
     layout: Option<&Layout>,
     bytes: &'a [u8],
+    values: bool,
 ) -> (Decoded<'a>, usize) {
     let mut d = Reader::new(bytes, record.endian());
+    d.values = values;
+    if values {
+        d.reserve(12);
+    }
     let done = fields(record, layouts, layout, &mut d);
     d.finish(done)
 }

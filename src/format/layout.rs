@@ -139,6 +139,9 @@ pub struct Layout {
     pub trailer: Fields,
 }
 
+/// The start of every tracepoint's data: u16 type, u8 flags, u8 preempt_count, s32 pid. A field follows.
+pub(crate) const TRACEPOINT_MIN: u64 = 8;
+
 impl Layout {
     /// The layout for this attr.
     pub fn new(attr: &Attr) -> Layout {
@@ -163,11 +166,23 @@ impl Layout {
         }
     }
 
-    /// True if a sample consists of its fixed fields only, with exactly their length.
+    /// True if a sample consists of its fixed fields and at most a call chain or enough raw data for a
+    /// tracepoint, with exactly their length.
     #[inline]
     pub(crate) fn is_all_of(&self, sample: &Record<'_>) -> bool {
-        let fixed = SAMPLE_ORDER.iter().fold(0, |all, bit| all | bit);
-        self.sample_type & !fixed == 0 && sample.bytes().len() == usize::from(self.sample.size)
+        let (bytes, fixed) = (sample.bytes(), usize::from(self.sample.size));
+        let rest = match self.sample_type & !SAMPLE_ORDER.iter().fold(0, |all, bit| all | bit) {
+            0 => Some(0),
+            st::CALLCHAIN => {
+                sample.endian().u64(bytes, fixed).and_then(|count| count.checked_mul(8)?.checked_add(8))
+            }
+            st::RAW => {
+                let size = sample.endian().u32(bytes, fixed).map(u64::from);
+                size.filter(|&size| size >= TRACEPOINT_MIN).map(|size| size + 4)
+            }
+            _ => None,
+        };
+        rest.is_some_and(|rest| bytes.len().checked_sub(fixed).is_some_and(|len| len as u64 == rest))
     }
 
     /// Byte position of a field in this record, counted from either end; `None` if it is too short.

@@ -188,10 +188,21 @@ impl<'t> TracePrinter<'t> {
         if field.kind != TraceFieldKind::Numbers || field.number_size == field.field.size {
             return Some(value_text(value));
         }
-        let numbers = (0..).map_while(|index| field.number(index, raw, self.endian));
-        let numbers: Vec<String> = numbers.take(TEXT_MAX / 2).map(value_text).collect();
-        // Numbers of, say, 3 bytes.
-        if numbers.is_empty() { Some(value_text(value)) } else { Some(format!("[{}]", numbers.join(", "))) }
+        let mut numbers = (0..).map_while(|index| field.number(index, raw, self.endian)).peekable();
+        if numbers.peek().is_none() {
+            // Numbers of, say, 3 bytes.
+            return Some(value_text(value));
+        }
+        let mut text = String::from("[");
+        for number in numbers.take(TEXT_MAX / 2) {
+            text += if text.len() > 1 { ", " } else { "" };
+            match number {
+                TraceValue::Unsigned(number) => text += itoa::Buffer::new().format(number),
+                number => text += &value_text(number),
+            }
+        }
+        text.push(']');
+        Some(text)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use crate::address_space::{KERNEL, Key, Machine, Space, name_of_nameless};
+use foldhash::fast::RandomState;
 use perfx_format::record::namespaces::Namespaces;
 use perfx_format::{Comm, Kinds, Layouts, OrderKey, Record, RecordType, Task, until_nul};
 
@@ -262,8 +263,8 @@ pub enum Process {
 #[derive(Debug, Default)]
 pub struct Processes {
     /// Twice the index of a life, plus 1 for the process that may have had the pid before.
-    numbers: HashSet<u32>,
-    timeless: HashSet<Key>,
+    numbers: HashSet<u32, RandomState>,
+    timeless: HashSet<Key, RandomState>,
 }
 
 impl Processes {

@@ -28,6 +28,7 @@ mod unwind;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 pub use crate::compressed::MOST_READ;
 pub use crate::debuginfod::Debuginfod;
@@ -72,16 +73,24 @@ impl Symbol {
 const PAGE: u64 = 4096;
 
 /// Symbols by address.
-#[derive(Clone, Default, Debug)]
+#[derive(Default, Debug)]
 pub struct Symbols {
-    /// Ascending by `start`, one symbol for each address.
+    /// Ascending by `start`; those with equal addresses in the order of the table.
     symbols: Vec<Symbol>,
-    /// The addresses of symbols that were not chosen, so that a search by name finds them, too.
-    aliases: HashMap<Name, u64>,
+    choices: Mutex<Choices>,
+}
+
+/// The symbols chosen among those with equal addresses. They are chosen when an address is looked up, because
+/// their names must be demangled.
+#[derive(Default, Debug)]
+struct Choices {
+    /// The index of the chosen symbol, by that of the last one with its address.
+    chosen: HashMap<usize, usize>,
+    names: ShownNames,
 }
 
 impl Symbols {
-    /// Sorts the symbols, computes missing ends, and chooses one of those with equal addresses.
+    /// Sorts the symbols, and computes missing ends.
     pub fn new(mut symbols: Vec<Symbol>) -> Symbols {
         // The sort is stable: the first in the table wins among equals.
         symbols.sort_by_key(|symbol| symbol.start);
@@ -94,18 +103,7 @@ impl Symbols {
                 symbol.end = next.min(symbol.limit).max(symbol.start);
             }
         }
-        let (mut aliases, mut names) = (HashMap::new(), ShownNames::default());
-        symbols.dedup_by(|later, kept| {
-            if later.start != kept.start {
-                return false;
-            }
-            if is_better(later, kept, &mut names) {
-                std::mem::swap(later, kept);
-            }
-            aliases.entry(later.name.clone()).or_insert(later.start);
-            true
-        });
-        Symbols { symbols, aliases }
+        Symbols { symbols, choices: Mutex::default() }
     }
 
     /// Adds the stubs of the same file.
@@ -113,16 +111,33 @@ impl Symbols {
     pub fn with_stubs(mut self, stubs: Vec<Stub>) -> Symbols {
         let named: Vec<Symbol> = stubs.into_iter().map(|stub| stub.named(&self)).collect();
         self.symbols.extend(named);
-        let Symbols { symbols, aliases } = Symbols::new(self.symbols);
-        self.aliases.extend(aliases);
-        Symbols { symbols, aliases: self.aliases }
+        Symbols::new(self.symbols)
     }
 
     /// The symbol that covers an address: the last one that begins at or before it, if it reaches that far.
     pub fn find(&self, address: u64) -> Option<&Symbol> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
-        let symbol = self.symbols.get(after.checked_sub(1)?)?;
+        let symbol = &self.symbols[self.chosen(after.checked_sub(1)?)];
         (address < symbol.end || address == symbol.start).then_some(symbol)
+    }
+
+    /// The symbol that perf would choose at the address of this one, the last there.
+    fn chosen(&self, last: usize) -> usize {
+        let start = self.symbols[last].start;
+        let others = self.symbols[..last].iter().rev().take_while(|symbol| symbol.start == start);
+        if others.clone().next().is_none() {
+            return last;
+        }
+        let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
+        let Choices { chosen, names } = &mut *choices;
+        *chosen.entry(last).or_insert_with(|| {
+            let all = last - others.count()..=last;
+            let better = |kept, other| match is_better(&self.symbols[other], &self.symbols[kept], names) {
+                true => other,
+                false => kept,
+            };
+            all.reduce(better).unwrap_or(last)
+        })
     }
 
     /// The addresses around one that have the same symbol.
@@ -136,8 +151,7 @@ impl Symbols {
 
     /// The address of a symbol, by its name in the table.
     pub fn address_of(&self, name: &[u8]) -> Option<u64> {
-        let chosen = self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start);
-        chosen.or_else(|| self.aliases.get(name).copied())
+        self.symbols.iter().find(|symbol| *symbol.name == *name).map(|symbol| symbol.start)
     }
 
     /// True if there are no symbols.
@@ -228,6 +242,16 @@ mod tests {
         assert_eq!(choice(&[local("longer_but_local"), plain("f")]).unwrap(), "f");
         assert_eq!(choice(&[plain("__longer"), plain("_f")]).unwrap(), "_f");
         assert_eq!(choice(&[plain("f"), plain("fgh"), plain("xyz")]).unwrap(), "fgh");
+    }
+
+    #[test]
+    fn names_are_compared_only_where_an_address_is_looked_up() {
+        let pair = |start| [symbol(start, 8, "f"), symbol(start, 8, "longer")];
+        let symbols = Symbols::new([0x10, 0x20, 0x30].map(pair).concat());
+        let compared = || symbols.choices.lock().unwrap().chosen.len();
+        assert_eq!(compared(), 0);
+        assert_eq!([0x20, 0x27].map(|at| found(&symbols, at).unwrap()), ["longer"; 2]);
+        assert_eq!(compared(), 1);
     }
 
     /// Regression: 7 of 16,000 functions of two versions of libLLVM were named differently from perf 7.3:

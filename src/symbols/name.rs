@@ -6,6 +6,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use memchr::memchr_iter;
+
 /// A name in a shared table of strings.
 #[derive(Clone)]
 pub struct Name {
@@ -70,7 +72,7 @@ pub(crate) struct Names {
 impl Names {
     pub(crate) fn new(table: &[u8]) -> Names {
         let table = &table[..table.len().min(u32::MAX as usize)];
-        let zeros = table.iter().zip(0_u32..).filter(|(byte, _)| **byte == 0).map(|(_, at)| at);
+        let zeros = memchr_iter(0, table).map(|at| at as u32);
         let ends = zeros.chain([table.len() as u32]).collect();
         Names { table: table.into(), ends, left: table.len() as u64 * MOST_SHARED }
     }

@@ -158,8 +158,13 @@ pub(super) fn gather(
         processes: Processes::default(),
     };
     let lookup = || Lookup::new(facts.spaces.clone());
+    let labels: Vec<String> = match &facts.events[..] {
+        [_] => vec![String::new()],
+        events => events.iter().map(|event| format!("event={} ", plain(&event.name))).collect(),
+    };
     let new = || Reader {
         facts,
+        labels: &labels,
         counted_as,
         lookup: lookup(),
         rows: Rows::new(),
@@ -192,6 +197,8 @@ struct Part {
 
 struct Reader<'f> {
     facts: &'f Facts,
+    /// The beginning of the text of each event's samples.
+    labels: &'f [String],
     counted_as: &'f [Option<CountedAs>],
     lookup: Lookup,
     rows: Rows,
@@ -207,7 +214,7 @@ impl Visit for Reader<'_> {
     fn other(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()> {
         *self.part.kinds.entry(record.kind()).or_default() += 1;
         let time = time_of(record, layouts);
-        self.row.fill(record, time, layouts, self.facts);
+        self.row.fill(record, time, layouts, (self.facts, self.labels));
         self.rows.push(time, &self.row.cells)?;
         self.part.task(record, time, layouts);
         Ok(())
@@ -292,7 +299,13 @@ struct Row {
 }
 
 impl Row {
-    fn fill(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts, facts: &Facts) {
+    fn fill(
+        &mut self,
+        record: &Record<'_>,
+        time: Option<u64>,
+        layouts: &Layouts,
+        (facts, labels): (&Facts, &[String]),
+    ) {
         let kind = record.kind();
         self.cells.clear();
         self.cells.push_field(kind_name(kind).as_bytes());
@@ -300,10 +313,10 @@ impl Row {
         let (mut pid, mut tid) = layout.and_then(|layout| layout.pid_tid(record)).unzip();
         if let (RecordType::SAMPLE, Some(layout)) = (kind, layout) {
             self.text.clear();
-            let event = layouts.event_of(record).and_then(|event| facts.events.get(event));
-            if let Some(event) = event.filter(|_| facts.events.len() > 1) {
-                self.text.extend_from_slice(format!("event={} ", plain(&event.name)).as_bytes());
-            }
+            let event = layouts.event_of(record);
+            let label = event.and_then(|event| labels.get(event)).map_or("", String::as_str);
+            self.text.extend_from_slice(label.as_bytes());
+            let event = event.and_then(|event| facts.events.get(event));
             let period = event.map(|event| layout.period(record).unwrap_or(event.period));
             self.text.extend_from_slice(b"ip=");
             self.text.extend_from_slice(HexNumber::new(layout.ip(record).unwrap_or(0)).as_bytes());

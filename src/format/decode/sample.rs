@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::layout::TRACEPOINT_MIN;
 use crate::record::reader::{Reader, any, named};
 use crate::sample::{Branch, Branches, Marker, Read, Regs, Sample, Stop, U64s, Weight};
 use crate::sample_type as st;
@@ -91,8 +92,6 @@ pub(super) fn sample_gaps(
 const HW_INDEX: u64 = 1 << 17;
 /// PERF_SAMPLE_BRANCH_COUNTERS.
 const COUNTERS: u64 = 1 << 19;
-/// The start of every tracepoint's data: u16 type, u8 flags, u8 preempt_count, s32 pid. A field follows.
-const TRACEPOINT_MIN: usize = 8;
 
 /// The oddities of a sample's parts.
 pub(super) fn sample_issues(
@@ -126,7 +125,7 @@ pub(super) fn sample_issues(
             note(FaultCode::BranchCountersMissing, format!("{} branches without counters", branches.len()));
         }
     }
-    if let Some(raw) = sample.raw.filter(|raw| raw.len() < TRACEPOINT_MIN)
+    if let Some(raw) = sample.raw.filter(|raw| (raw.len() as u64) < TRACEPOINT_MIN)
         && layouts.is_tracepoint(record)
     {
         note(FaultCode::RawShort, bytes_that(raw.len(), " is", " are") + " not the data of a tracepoint");

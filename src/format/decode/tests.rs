@@ -379,6 +379,28 @@ fn every_kind_in_both_byte_orders() {
     }
 }
 
+/// Decodes damaged copies of a record, cut or changed at every byte. Their oddities must be the same if no values
+/// are decoded.
+fn damage(bytes: &[u8], endian: Endian, all: &[Layouts]) {
+    let look = |bytes: &[u8], layouts: &Layouts| {
+        let record = view(bytes, endian);
+        assert_eq!(decode(&record, layouts).issues, issues(&record, layouts), "{record:?}");
+    };
+    let size = view(bytes, endian).bytes().len();
+    for cut in 8..=size {
+        let mut cut_bytes = bytes[..cut].to_vec();
+        endian.set_u16(&mut cut_bytes, 6, cut as u16);
+        all.iter().for_each(|layouts| look(&cut_bytes, layouts));
+    }
+    for at in (0..size).filter(|at| !(6..8).contains(at)) {
+        for change in [0x01, 0x10, 0x80, 0xff] {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= change;
+            look(&changed, &all[0]);
+        }
+    }
+}
+
 /// Damaged records, cut or changed at every byte, decode to fields of all their bytes, without a panic.
 #[test]
 fn damage_never_panics() {
@@ -390,19 +412,22 @@ fn damage_never_panics() {
             layouts_of(endian, &[(ALL_IDS, 0, SAMPLE_ID_ALL), (st::TIME, 4, 0)]),
         ];
         for (bytes, _) in records(endian) {
-            let size = view(&bytes, endian).bytes().len();
-            for cut in 8..=size {
-                let mut cut_bytes = bytes[..cut].to_vec();
-                endian.set_u16(&mut cut_bytes, 6, cut as u16);
-                all.iter().for_each(|layouts| drop(decode(&view(&cut_bytes, endian), layouts)));
-            }
-            for at in (0..size).filter(|at| !(6..8).contains(at)) {
-                for change in [0x01, 0x10, 0x80, 0xff] {
-                    let mut changed = bytes.clone();
-                    changed[at] ^= change;
-                    decode(&view(&changed, endian), &all[0]);
-                }
-            }
+            damage(&bytes, endian, &all);
+        }
+    }
+}
+
+#[test]
+fn a_sample_with_a_call_chain_or_raw_data_of_exactly_its_length_is_sound() {
+    for endian in BOTH {
+        let front =
+            || typed(endian, T::SAMPLE, 1).u64s([11, 0x1000]).u32(7).u32(7).u64s([9, 11, 12]).u32(3).u32(0);
+        let chain = front().u64s([2, 0x1000, 0x2000]).done();
+        let raw = front().u32(12).zeros(12).done();
+        for (bit, bytes) in [(st::CALLCHAIN, chain), (st::RAW, raw)] {
+            let layouts = layouts_of(endian, &[(ALL_IDS | bit, 0, SAMPLE_ID_ALL)]);
+            assert_eq!(issues(&view(&bytes, endian), &layouts), []);
+            damage(&bytes, endian, &[layouts]);
         }
     }
 }

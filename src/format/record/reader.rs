@@ -44,11 +44,23 @@ pub(crate) struct Reader<'a> {
     decoded: Decoded<'a>,
     /// True if the last field was a string, with its NUL.
     padded: bool,
+    /// False if only oddities are noted.
+    pub(crate) values: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8], endian: Endian) -> Reader<'a> {
-        Reader { cursor: Cursor::new(bytes, endian), decoded: Decoded::default(), padded: false }
+        Reader {
+            cursor: Cursor::new(bytes, endian),
+            decoded: Decoded::default(),
+            padded: false,
+            values: true,
+        }
+    }
+
+    /// Makes room for this many fields.
+    pub(crate) fn reserve(&mut self, fields: usize) {
+        self.decoded.fields.reserve(fields);
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
@@ -69,7 +81,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn note(&mut self, name: &'static str, value: Value<'a>) {
-        self.decoded.push(name, value);
+        if self.values {
+            self.decoded.push(name, value);
+        }
     }
 
     pub(crate) fn note_all(&mut self, fields: Fields<'a>) {
@@ -99,7 +113,9 @@ impl<'a> Reader<'a> {
 
     fn noted<T: Int>(&mut self, name: &'static str, value: impl Fn(u64) -> Value<'a>) -> Option<T> {
         let got = self.int::<T>(name)?;
-        self.note(name, value(got.into()));
+        if self.values {
+            self.note(name, value(got.into()));
+        }
         Some(got)
     }
 
@@ -142,7 +158,7 @@ impl<'a> Reader<'a> {
 
     /// Notes that these of the last `taken` bytes contain no field.
     pub(crate) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
-        if !gap.is_empty() {
+        if self.values && !gap.is_empty() {
             self.decoded.add_gaps(self.cursor.at() - taken, vec![gap]);
         }
     }
@@ -243,7 +259,7 @@ impl<'a> Reader<'a> {
     /// The decoded fields, and the number of remaining bytes. `done` is `Some` if reading reached the end.
     pub(crate) fn finish(mut self, done: Option<()>) -> (Decoded<'a>, usize) {
         let rest = self.rest();
-        if !rest.is_empty() {
+        if self.values && !rest.is_empty() {
             let start = self.cursor.at();
             self.decoded.gaps.push(start..start + rest.len());
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfx_format::tracepoint::{NamedField, TraceField, TraceFieldKind, TraceValue};
-use perfx_format::{Endian, until_nul};
+use perfx_format::{Endian, HexNumber, until_nul};
 
 use super::notation::{bit_list, bitmap, dump};
 use super::number::{IntType, Number};
@@ -255,29 +255,49 @@ fn push_number(out: &mut String, number: i64, bits: u32, base: Base, width: Widt
         _ => "",
     };
     let prefix = |text| if width.alternate && unsigned != 0 { text } else { "" };
-    let (prefix, digits) = match base {
-        Base::Signed => (sign, signed.unsigned_abs().to_string()),
-        Base::Unsigned => ("", unsigned.to_string()),
-        Base::Hex { upper: false } => (prefix("0x"), format!("{unsigned:x}")),
-        Base::Hex { upper: true } => (prefix("0X"), format!("{unsigned:X}")),
-        Base::Octal => (prefix("0"), format!("{unsigned:o}")),
-        Base::Char => ("", readable(&[unsigned as u8])),
-        Base::Pointer if number == 0 => ("", "(nil)".to_owned()),
-        Base::Pointer => ("0x", format!("{unsigned:x}")),
+    let start = out.len();
+    *out += match base {
+        Base::Signed => sign,
+        Base::Hex { upper: false } => prefix("0x"),
+        Base::Hex { upper: true } => prefix("0X"),
+        Base::Octal => prefix("0"),
+        Base::Pointer if number != 0 => "0x",
+        Base::Unsigned | Base::Char | Base::Pointer => "",
     };
+    let first = out.len();
+    let hex = |out: &mut String| *out += &HexNumber::new(unsigned).as_str()["0x".len()..];
+    match base {
+        Base::Signed => *out += itoa::Buffer::new().format(signed.unsigned_abs()),
+        Base::Unsigned => *out += itoa::Buffer::new().format(unsigned),
+        Base::Pointer if number == 0 => *out += "(nil)",
+        Base::Hex { upper: false } | Base::Pointer => hex(out),
+        Base::Hex { upper: true } => *out += &format!("{unsigned:X}"),
+        Base::Octal => *out += &format!("{unsigned:o}"),
+        Base::Char => *out += &readable(&[unsigned as u8]),
+    }
     let wanted = match width.precision {
         Some(precision) => precision,
-        None if width.zeros && !width.left => width.width.saturating_sub(prefix.len()),
+        None if width.zeros && !width.left => width.width.saturating_sub(first - start),
         None => 0,
     };
-    let zeros = "0".repeat(wanted.saturating_sub(digits.len()));
-    padded(out, &format!("{prefix}{zeros}{digits}"), width);
+    insert(out, first, "0", wanted.saturating_sub(out.len() - first));
+    pad(out, start, width);
 }
 
 fn padded(out: &mut String, text: &str, width: Width) {
-    let blanks = " ".repeat(width.width.min(TEXT_MAX).saturating_sub(text.chars().count()));
-    match width.left {
-        true => *out += &format!("{text}{blanks}"),
-        false => *out += &format!("{blanks}{text}"),
+    let start = out.len();
+    *out += text;
+    pad(out, start, width);
+}
+
+/// Adds blanks to the text from `start` on.
+fn pad(out: &mut String, start: usize, width: Width) {
+    let blanks = width.width.min(TEXT_MAX).saturating_sub(out[start..].chars().count());
+    insert(out, if width.left { out.len() } else { start }, " ", blanks);
+}
+
+fn insert(out: &mut String, at: usize, filler: &str, count: usize) {
+    if count > 0 {
+        out.insert_str(at, &filler.repeat(count));
     }
 }

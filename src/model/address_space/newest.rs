@@ -4,6 +4,8 @@
 //! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list
 //! contains the newest of its mappings by slot.
 
+use std::ops::Range;
+
 use super::map::{Map, NONE};
 
 #[derive(Debug)]
@@ -20,19 +22,32 @@ pub(super) struct Newest {
 impl Newest {
     /// Builds the tree of the mappings in all slots from `first_slot` on; `None` if there are none.
     pub(super) fn new(first_slot: usize, mapping_at: &[u32], until: &[u32], maps: &[Map]) -> Option<Newest> {
-        let map_at = |slot: usize| maps.get(*mapping_at.get(slot)? as usize);
-        let slots = || (first_slot..mapping_at.len()).filter_map(|slot| Some((slot, map_at(slot)?)));
-        let mut bounds: Vec<u64> = slots().flat_map(|(_, map)| [map.start, map.end]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
+        let own = (0..).zip(&mapping_at[first_slot..]);
+        let own = own.filter_map(|(number, &mapping)| Some((number, maps.get(mapping as usize)?)));
+        // Sorted with their mappings, so that none must search for its leaves. Slots without one have none.
+        let mut ends: Vec<(u64, u32, u8)> =
+            own.flat_map(|(number, map)| [(map.start, number, 0), (map.end, number, 1)]).collect();
+        ends.sort_unstable_by_key(|(bound, ..)| *bound);
+        let mut bounds: Vec<u64> = Vec::new();
+        let mut leaves = vec![[0_u32; 2]; mapping_at.len() - first_slot];
+        for (bound, number, end) in ends {
+            if bounds.last() != Some(&bound) {
+                bounds.push(bound);
+            }
+            leaves[number as usize][usize::from(end)] = bounds.len() as u32 - 1;
+        }
         if bounds.is_empty() {
             return None;
         }
+        let nodes = |slot: usize, each: &mut dyn FnMut(usize)| {
+            let [from, until] = leaves[slot - first_slot].map(|leaf| bounds.len() + leaf as usize);
+            nodes(from..until, each);
+        };
         // A mapping that is valid to the end is listed once; any other is listed again where it ends.
         let ends = |slot: usize| (until[slot] as usize) < mapping_at.len();
         let mut first = vec![0_u32; 2 * bounds.len() + 1];
-        for (slot, map) in slots() {
-            nodes(&bounds, map, |node| first[node + 1] += 1 + u32::from(ends(slot)));
+        for slot in first_slot..mapping_at.len() {
+            nodes(slot, &mut |node| first[node + 1] += 1 + u32::from(ends(slot)));
         }
         for node in 1..first.len() {
             first[node] += first[node - 1];
@@ -44,8 +59,7 @@ impl Newest {
         for slot in first_slot..mapping_at.len() {
             while let Some(&ended) = open.last().filter(|&&open| until[open] as usize <= slot) {
                 open.pop();
-                let Some(map) = map_at(ended) else { continue };
-                nodes(&bounds, map, |node| {
+                nodes(ended, &mut |node| {
                     let list = &listed[first[node] as usize..next[node] as usize];
                     // Entries after its own are nested in it; the entry before its own holds again.
                     let own = list.partition_point(|&(from, _)| from as usize <= ended);
@@ -54,8 +68,7 @@ impl Newest {
                     next[node] += 1;
                 });
             }
-            let Some(map) = map_at(slot) else { continue };
-            nodes(&bounds, map, |node| {
+            nodes(slot, &mut |node| {
                 listed[next[node] as usize] = (slot as u32, slot as u32);
                 next[node] += 1;
             });
@@ -82,10 +95,8 @@ impl Newest {
     }
 }
 
-/// Calls `each` with the nodes that together cover the addresses of a mapping.
-fn nodes(bounds: &[u64], map: &Map, mut each: impl FnMut(usize)) {
-    let leaf = |bound| bounds.len() + bounds.partition_point(|&other| other < bound);
-    let (mut from, mut until) = (leaf(map.start), leaf(map.end));
+/// Calls `each` with the nodes that together cover these leaves.
+fn nodes(Range { start: mut from, end: mut until }: Range<usize>, each: &mut dyn FnMut(usize)) {
     while from < until {
         if from % 2 == 1 {
             each(from);

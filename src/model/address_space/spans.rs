@@ -230,9 +230,14 @@ impl AddressSpaces {
     fn newest(&self, span: usize, mapped: Range<usize>, address: u64) -> Option<&Map> {
         let span = &self.spans[span];
         // The parent's mappings at the time of the fork do not change any more.
-        let slot = self.slots[mapped].last().map_or(span.slot, |&newest| newest) as usize;
+        let slot = self.slots[mapped.clone()].last().map_or(span.slot, |&newest| newest) as usize;
         let root = span.root as usize;
         if slot - root >= FEW {
+            // Its own mappings are newer than the inherited ones.
+            let mut own = self.maps[mapped].iter().rev().take(FEW);
+            if let Some(newest) = own.find(|map| (map.start..map.end).contains(&address)) {
+                return Some(newest);
+            }
             let at = self.large.binary_search_by_key(&span.root, |(root, _)| *root).ok()?;
             let mapping = self.large[at].1.find(address, slot as u32)?;
             return self.maps.get(self.mapping_at[mapping as usize] as usize);
