@@ -57,10 +57,14 @@ struct Call {
 pub struct Calls {
     calls: VecDeque<Call>,
     dropped: usize,
-    /// The number of calls that return to each address: a return to any other needs no search.
+    /// The number of calls that return to each address: a return to any other needs no search. Most returns
+    /// are to the newest call, so it is kept only for the next `counted` calls and returns.
     returns: HashMap<u64, u32, RandomState>,
+    counted: usize,
     /// For each return address, the number of open calls after a return to it.
     depths: HashMap<u64, usize, RandomState>,
+    /// Some of the last entries of `depths`, by the lowest bits of the address.
+    noted: [(u64, usize); NOTED],
     /// By end and target of a jump: true if it leads into the middle of another function. Shared by copies.
     jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
@@ -70,6 +74,12 @@ const MOST: usize = 1 << 16;
 
 /// Maximum size of `depths`, and of `jumps`.
 const MOST_PLACES: usize = 1 << 16;
+
+/// A power of two.
+const NOTED: usize = 32;
+
+/// The number of newest calls that are searched before the number of calls is looked up.
+const NEWEST: usize = 4;
 
 /// The number of newest calls among which a function is searched.
 const SEARCHED: usize = 256;
@@ -101,18 +111,18 @@ impl Calls {
                     let oldest = self.calls.pop_front();
                     oldest.into_iter().for_each(|call| self.forget(call.to));
                     self.dropped += 1;
-                    self.depths.clear();
+                    self.forget_depths();
                 }
                 self.calls.push_back(Call { to: next, is_end: ends, caller: None });
-                *self.returns.entry(next).or_default() += 1;
+                if self.counted > 0 {
+                    *self.returns.entry(next).or_default() += 1;
+                    self.count_down();
+                }
             }
             Change::Return(next) => match self.count_to(to) {
                 Some(count) => {
                     self.truncate(count);
-                    if self.depths.len() == MOST_PLACES {
-                        self.depths.clear();
-                    }
-                    self.depths.insert(to, count);
+                    self.note(to, count);
                 }
                 None => {
                     let newest = self.calls.back().map_or(0, |call| next.wrapping_sub(call.to));
@@ -123,15 +133,14 @@ impl Calls {
                 }
             },
             Change::Jump(next) => {
-                let depth = |calls: &Calls| calls.depths.get(&to).copied();
                 let count = match self.leaves(next, to, &function) {
                     // A jump within a function pops nothing, even if a call returns to its target.
                     Some(false) => None,
                     Some(true) => {
-                        let known = self.count_to(to).or_else(|| depth(self));
+                        let known = self.count_to(to).or_else(|| self.depths.get(&to).copied());
                         known.or_else(|| self.count_to_caller(to, &function))
                     }
-                    None => depth(self),
+                    None => self.depths.get(&to).copied(),
                 };
                 count.into_iter().for_each(|count| self.truncate(count));
             }
@@ -140,11 +149,46 @@ impl Calls {
     }
 
     /// The number of calls older than the newest one that returns to an address.
-    fn count_to(&self, to: u64) -> Option<usize> {
-        if !self.returns.contains_key(&to) {
+    fn count_to(&mut self, to: u64) -> Option<usize> {
+        let older = self.calls.len().saturating_sub(NEWEST);
+        if let Some(above) = self.calls.iter().rev().take(NEWEST).position(|call| call.to == to) {
+            return Some(self.calls.len() - 1 - above);
+        }
+        if older > 0 && self.counted == 0 {
+            self.calls.iter().for_each(|call| *self.returns.entry(call.to).or_default() += 1);
+            // It takes as long as what is saved.
+            self.counted = 4 * self.calls.len();
+        }
+        if older == 0 || !self.returns.contains_key(&to) {
             return None;
         }
-        self.calls.iter().rposition(|call| call.to == to)
+        self.calls.range(..older).rposition(|call| call.to == to)
+    }
+
+    /// Notes the number of open calls after a return to an address.
+    fn note(&mut self, to: u64, count: usize) {
+        let at = to as usize % NOTED;
+        if self.noted[at] == (to, count) {
+            return;
+        }
+        if self.depths.len() == MOST_PLACES {
+            self.forget_depths();
+        }
+        self.noted[at] = (to, count);
+        self.depths.insert(to, count);
+    }
+
+    fn forget_depths(&mut self) {
+        self.depths.clear();
+        self.noted = Default::default();
+    }
+
+    /// A call or return was counted.
+    fn count_down(&mut self) {
+        self.counted -= 1;
+        if self.counted == 0 {
+            self.returns.clear();
+        }
     }
 
     /// True if the jump that ends at `next` leads into the middle of another function; `None` if unknown.
@@ -195,12 +239,16 @@ impl Calls {
     }
 
     fn forget(&mut self, to: u64) {
+        if self.counted == 0 {
+            return;
+        }
         if let Entry::Occupied(mut count) = self.returns.entry(to) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
+        self.count_down();
     }
 
     /// A chain of at most `most` addresses, starting with `ip`, and its markers.
@@ -265,6 +313,23 @@ mod tests {
         assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99))]].concat()), [1]);
         assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99)); 3]].concat()), []);
         assert_eq!(calls(&[&twice[..], &[(1, Change::Return(99)); 2], &twice].concat()), [1, 1]);
+    }
+
+    #[test]
+    fn a_return_finds_its_call_at_any_depth() {
+        let (mut calls, mut open, mut random) = (Calls::default(), Vec::new(), 1_u64);
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let place = 1 + (random >> 33) % 300;
+            if random >> 60 < 12 {
+                calls.branch(1000, Change::Call(place), false, |_| None);
+                open.push(place);
+            } else {
+                calls.branch(place, Change::Return(1 << 40), false, |_| None);
+                open.truncate(open.iter().rposition(|call| *call == place).unwrap_or(open.len()));
+            }
+            assert_eq!(calls.depth(), open.len());
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::sched_switch::Switched;
 ///
 /// A thread that moves to another CPU, or back, gets another [`Space`]: the trace of a CPU is contiguous for
 /// a thread only while that runs nowhere else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Task {
     /// The process, or [`Auxtrace::ANY`].
     pub pid: u32,

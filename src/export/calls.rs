@@ -11,7 +11,6 @@ mod nodes;
 mod read;
 mod watched;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ use perfx_samples::{Losses, Rows, Select};
 use self::branch::Part;
 use self::follow::{Follower, Out};
 use self::functions::Functions;
-use self::read::Reader;
+use self::read::{Known, Reader, has_changes};
 use self::watched::Slowest;
 pub use self::watched::{CallList, CalledRow, Instance, IsNamed, Watched, WatchedCalls};
 use crate::chains::Resolver;
@@ -69,22 +68,31 @@ impl Stacks {
         let slowest = chosen.watched.map(|watched| Slowest::new(watched.most));
         let mut follower = Follower::new(Functions::new(search, &files, chosen.watched), out, slowest)?;
         let layouts = &Layouts::new(&recording.all_events());
-        let reader = |_| {
-            let (is_selected, resolver) =
-                (selected.as_ref().map(Select::on_thread), Resolver::new(facts, true));
-            {
-                let known = HashMap::default();
-                Reader { facts, grouping, layouts, endian, event, is_selected, resolver, known }
-            }
+        let reader = |number| {
+            let is_selected = selected.as_ref().map(Select::on_thread);
+            let (resolver, known) = (Resolver::new(facts, true), Known::default());
+            Reader { facts, grouping, layouts, endian, event, is_selected, resolver, number, known }
         };
         let mut readers: Vec<Reader<'_>> = (0..threads.max(1)).map(reader).collect();
         let mut losses = Losses::default();
-        let read = |reader: &mut Reader<'_>, rows: Rows| reader.read(&rows);
-        ordered(decoded, &mut readers, threads <= 1, read, |done: Result<(Part, Losses)>| -> Result<()> {
-            let (part, lost) = done?;
-            losses += lost;
-            follower.join(part)
-        })?;
+        // The number of earlier batches with changes, which other readers may have read.
+        let changes = |changes: &mut u32, rows: Rows| {
+            let before = *changes;
+            *changes += u32::from(has_changes(&rows, endian));
+            Some((before, rows))
+        };
+        let read = |reader: &mut Reader<'_>, (changes, rows): (u32, Rows)| reader.read(changes, &rows);
+        ordered(
+            decoded.scan(0, changes),
+            &mut readers,
+            threads <= 1,
+            read,
+            |done: Result<(Part, Losses)>| -> Result<()> {
+                let (part, lost) = done?;
+                losses += lost;
+                follower.join(part)
+            },
+        )?;
         losses.say("not followed", report);
         let (mut stacks, mut watched) = follower.finish()?;
         if !stacks.durations.is_empty() && stacks.durations.values().all(|calls| calls.took_no_time()) {

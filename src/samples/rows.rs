@@ -89,6 +89,17 @@ impl Rows {
         self.stencils.iter().map(alike).collect()
     }
 
+    /// The stencils of samples, by the number in [`Sampled::Alike`].
+    pub fn stencils(&self) -> &[Arc<Stencil>] {
+        &self.stencils
+    }
+
+    /// The rows that are records, with their numbers.
+    pub fn records(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let records = self.rows.iter().enumerate().filter(|(_, row)| row.stencil == RECORD);
+        records.map(|(number, row)| (number, &self.heap[row.start as usize..self.start(number + 1)]))
+    }
+
     /// The key of a row.
     #[inline]
     pub fn key(&self, number: usize) -> Option<u64> {
@@ -163,11 +174,12 @@ impl Rows {
     #[inline(always)]
     pub fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
         let TemplateFields { ip, time, addr, period, raw } = fields;
-        let (start, stencil_number) = (self.heap.len() as u32, self.stencil(stencil));
+        let (start, stencil_number) = (self.heap.len(), self.stencil(stencil));
+        self.heap.reserve(size_of_val(raw));
         for number in raw {
             self.heap.extend_from_slice(&stencil.endian().bytes_u32(*number));
         }
-        self.rows.push(Row { key, ip, time, addr, period, start, stencil: stencil_number });
+        self.rows.push(Row { key, ip, time, addr, period, start: start as u32, stencil: stencil_number });
     }
 
     /// The number of a stencil: usually one of the last few, as events take turns.

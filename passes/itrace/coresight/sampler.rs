@@ -412,7 +412,7 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue) {
+    fn make(&mut self, log: &mut PartLog, blocks: &Blocks, made: &mut SampleQueue) {
         if self.trace != log.part.trace {
             self.turn(log.part.trace);
         }

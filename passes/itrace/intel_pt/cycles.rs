@@ -27,7 +27,7 @@ pub(super) struct Cycles {
 }
 
 /// Kinds of samples that are counted separately.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Counts {
     Instructions,
     Cycles,

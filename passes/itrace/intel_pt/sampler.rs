@@ -1,10 +1,12 @@
 //! Makes samples from a decoded buffer, as perf 7.3 does (tools/perf/util/intel-pt.c, intel-pt-decoder.c).
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use perfx_auxtrace::{Change, Task};
 use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
@@ -13,7 +15,9 @@ use perfx_format::record::time::LAST_KEY;
 use perfx_format::sample::{BranchFlags, DataSrc, FlowFlags, NewSample, Stencil, TemplateFields};
 use perfx_format::{Attr, Layout, sample_type as st};
 use perfx_trace::intel_pt::Walk;
-use perfx_trace::{Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length};
+use perfx_trace::{
+    Block, Blocks, Event, Fault, Image as _, Kind, PathId, Reason, Space, Step, instruction_length,
+};
 
 use super::cycles::{Counted, Counts as Kinds, Cycles};
 use super::errors::error;
@@ -24,7 +28,7 @@ use super::period::PeriodState;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{self, Entry, PartLog, SampleQueue};
+use crate::itrace::parts::{self, Entry, PartLog, SampleQueue, SelectedBranches};
 use crate::itrace::recorded::History;
 use crate::itrace::stacks::Stacks;
 
@@ -88,11 +92,16 @@ pub(super) struct Sampler<'c> {
     due: PeriodState,
     /// For each kind, the template of its samples; `None` if their fields have no fixed places.
     last: [Option<(TemplateKey, Option<Arc<Stencil>>)>; 3],
+    /// The templates of all threads.
+    stencils: HashMap<(Kinds, Task, TemplateKey), Option<Arc<Stencil>>, RandomState>,
     counts: Counts,
 }
 
 /// Samples of one event and task can share a template if the CPU mode and the size of raw data are equal.
 type TemplateKey = (u16, usize);
+
+/// Maximum number of templates.
+const MOST_STENCILS: usize = 1 << 10;
 
 /// A branch. Where tracing begins, it is from 0; where it ends, it is to 0.
 struct Taken {
@@ -105,6 +114,15 @@ struct Taken {
     class: Class,
     /// The flags in raw data.
     flow: u32,
+}
+
+impl Taken {
+    /// The branch at the end of a block.
+    #[inline(always)]
+    fn between(block: &Block, to: u64) -> Taken {
+        let Block { last, next, kind, .. } = *block;
+        Taken { from: last, next, to, flags: 0, class: Class::of(kind), flow: flow(kind) }
+    }
 }
 
 impl<'c> Sampler<'c> {
@@ -158,6 +176,7 @@ impl<'c> Sampler<'c> {
             cycles: events.cycles,
             due: PeriodState::new(period),
             last: Default::default(),
+            stencils: HashMap::default(),
             counts: Counts::default(),
         }
     }
@@ -227,6 +246,7 @@ impl<'c> Sampler<'c> {
     fn paths(
         &mut self,
         (all, mut some): (&[PathId], Range<usize>),
+        selected: &mut SelectedBranches,
         mut instructions: u64,
         blocks: &Blocks,
         made: &mut SampleQueue,
@@ -235,7 +255,7 @@ impl<'c> Sampler<'c> {
         while self.awaits_packet()
             && let Some(first) = some.next()
         {
-            self.path((all, first), blocks, made);
+            self.path((all, first), selected, blocks, made);
             instructions -= u64::from(blocks.path(all[first]).instructions);
         }
         if some.is_empty() {
@@ -252,7 +272,7 @@ impl<'c> Sampler<'c> {
                 some.start += passed;
             }
             if let Some(at) = some.next() {
-                self.path((all, at), blocks, made);
+                self.path((all, at), selected, blocks, made);
             }
         }
     }
@@ -317,10 +337,25 @@ impl<'c> Sampler<'c> {
     }
 
     /// Replays the path with this number in the log.
-    fn path(&mut self, (all, at): (&[PathId], usize), blocks: &Blocks, made: &mut SampleQueue) {
+    fn path(
+        &mut self,
+        (all, at): (&[PathId], usize),
+        selected: &mut SelectedBranches,
+        blocks: &Blocks,
+        made: &mut SampleQueue,
+    ) {
         let path = blocks.path(all[at]);
         let after_lead = self.pending_tsc_after_lead.take();
         if self.has_samples(path.instructions.into()) {
+            if after_lead.is_none() && self.selects_some() && !self.stacks.are_kept() && !self.awaits_branch()
+            {
+                // All its branches have the current time.
+                let sampled = &self.events.sampled;
+                for &(from, to) in selected.of(all[at], blocks, |kind| sampled.selects(Class::of(kind))) {
+                    self.sample_branch(Taken::between(&blocks[from], blocks[to].start), made);
+                }
+                return self.pass(path.instructions.into());
+            }
             self.push_pending(all, blocks);
             let (lead, others) = blocks.steps(all[at]).split_at(usize::from(path.lead));
             lead.iter().for_each(|step| self.step(*step, blocks, made));
@@ -363,15 +398,20 @@ impl<'c> Sampler<'c> {
 
     /// The number of steps before the next selected branch, and their instructions; 0 if samples depend on more.
     fn before_branch(&self, steps: &[Step], blocks: &Blocks) -> (usize, u64) {
-        let sampled = &self.events.sampled;
-        let selects_some = sampled.calls || sampled.returns;
-        if !selects_some || self.due.period.is_some() || self.cycles.is_some() {
+        if !self.selects_some() {
             return (0, 0);
         }
+        let sampled = &self.events.sampled;
         let is_selected =
             |step: &Step| step.to.is_some() && sampled.selects(Class::of(blocks[step.block].kind));
         let passed = steps.iter().position(is_selected).unwrap_or(steps.len());
         (passed, steps[..passed].iter().map(|step| u64::from(step.count)).sum())
+    }
+
+    /// True if all samples are of branches, and only of some.
+    fn selects_some(&self) -> bool {
+        let sampled = &self.events.sampled;
+        (sampled.calls || sampled.returns) && self.due.period.is_none() && self.cycles.is_none()
     }
 
     /// True if the next branch changes the time, the cycles or the interrupt flag.
@@ -405,14 +445,12 @@ impl<'c> Sampler<'c> {
             self.count_cycles(needs_packet, to.is_some() || block.kind != Kind::Conditional);
         }
         if let Some(to) = to {
-            let class = Class::of(block.kind);
             if needs_packet {
                 self.change_flag(block.last, to, made);
             }
             let function = self.context.functions(self.space, self.ticks);
             self.stacks.call(to, || Change::of(block), false, function);
-            let (from, next, flags) = (block.last, block.next, self.in_transaction);
-            self.branch(Taken { from, next, to, flags, class, flow: flow(block.kind) }, made);
+            self.branch(Taken { flags: self.in_transaction, ..Taken::between(block, to) }, made);
         }
     }
 
@@ -708,7 +746,7 @@ impl<'c> Sampler<'c> {
         let key = (self.level(code), fields.raw.len());
         let at = kind as usize;
         if self.last[at].as_ref().is_none_or(|(last, _)| *last != key) {
-            self.last[at] = Some((key, self.stencil(fields, code, event)));
+            self.last[at] = Some((key, self.stencil((kind, self.task, key), fields, code, event)));
         }
         match &self.last[at] {
             Some((_, Some(stencil))) => made.push_alike(self.key(), stencil, fields),
@@ -725,10 +763,25 @@ impl<'c> Sampler<'c> {
     }
 
     #[cold]
-    fn stencil(&self, fields: TemplateFields<'_, u32>, code: u64, event: &Decoded) -> Option<Arc<Stencil>> {
+    fn stencil(
+        &mut self,
+        key: (Kinds, Task, TemplateKey),
+        fields: TemplateFields<'_, u32>,
+        code: u64,
+        event: &Decoded,
+    ) -> Option<Arc<Stencil>> {
+        if let Some(known) = self.stencils.get(&key) {
+            return known.clone();
+        }
+        if self.stencils.len() == MOST_STENCILS {
+            self.stencils.clear();
+        }
         let (attr, endian) = (&event.attr, self.context.endian);
-        let sample = self.sample_with(fields, code, event).build(attr, endian)?;
-        Stencil::of(&sample, &Layout::new(attr), endian).map(Arc::new)
+        let sample = self.sample_with(fields, code, event).build(attr, endian);
+        let stencil =
+            sample.and_then(|sample| Stencil::of(&sample, &Layout::new(attr), endian)).map(Arc::new);
+        self.stencils.insert(key, stencil.clone());
+        stencil
     }
 
     /// The flags of the state at this number of instructions: in a transaction (not for interrupts and where
@@ -958,9 +1011,10 @@ impl<'c> Sampler<'c> {
 }
 
 impl parts::Sampler for Sampler<'_> {
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue) {
-        if std::mem::replace(&mut self.trace, log.part.trace) != log.part.trace {
-            let times = log.entries.iter().find_map(|entry| match entry {
+    fn make(&mut self, log: &mut PartLog, blocks: &Blocks, made: &mut SampleQueue) {
+        let PartLog { part, entries, paths: all, events, selected } = log;
+        if std::mem::replace(&mut self.trace, part.trace) != part.trace {
+            let times = entries.iter().find_map(|entry| match entry {
                 Entry::Now(time) | Entry::Time(time) if *time > 0 => Some(*time),
                 _ => None,
             });
@@ -970,20 +1024,20 @@ impl parts::Sampler for Sampler<'_> {
             self.cycles.iter_mut().for_each(Cycles::begin);
         }
         let mut paths = 0..0;
-        for entry in &log.entries {
+        for entry in &*entries {
             use Entry::{AfterLead, Cycles, Now, Paths, Time};
             if !matches!(entry, Paths(..) | AfterLead(_) | Time(_) | Now(_) | Cycles(..)) {
-                self.push_pending(&log.paths, blocks);
+                self.push_pending(all, blocks);
             }
             if self.changed.is_some() {
-                self.push_pending(&log.paths, blocks);
-                self.frequency(entry, &log.events, made);
+                self.push_pending(all, blocks);
+                self.frequency(entry, events, made);
             }
             match *entry {
                 Entry::Step(step) | Entry::Straight(step) => self.step(step, blocks, made),
                 Entry::Paths(count, instructions) => {
                     paths = paths.end..paths.end + count as usize;
-                    self.paths((&log.paths, paths.clone()), instructions.into(), blocks, made);
+                    self.paths((all, paths.clone()), selected, instructions.into(), blocks, made);
                 }
                 Entry::AfterLead(ticks) => self.pending_tsc_after_lead = Some(ticks),
                 Entry::Time(ticks) => self.pending_tsc = Some(ticks),
@@ -997,10 +1051,10 @@ impl parts::Sampler for Sampler<'_> {
                     self.cycles.iter_mut().for_each(|cycles| cycles.packet(count, is_exact));
                 }
                 Entry::Space(space) => self.switch(space),
-                Entry::Event(number) => self.event(log.events[number as usize], blocks, made),
+                Entry::Event(number) => self.event(events[number as usize], blocks, made),
             }
         }
-        self.push_pending(&log.paths, blocks);
+        self.push_pending(all, blocks);
         self.pending = 0..0;
         self.counts.instructions = self.instructions;
     }

@@ -1,7 +1,9 @@
 //! The log of a decoded part: a few bytes for each step or path, kept until all earlier parts are known.
 
+use std::ops::Range;
+
 use perfx_auxtrace::Part;
-use perfx_trace::{Event, PathId, Space, Step};
+use perfx_trace::{BlockId, Blocks, Event, Kind, PathId, Space, Step};
 
 /// A decoded item.
 #[derive(Clone, Copy, Debug)]
@@ -32,4 +34,42 @@ pub(crate) struct PartLog {
     pub(crate) entries: Vec<Entry>,
     pub(crate) paths: Vec<PathId>,
     pub(crate) events: Vec<Event>,
+    pub(crate) selected: SelectedBranches,
+}
+
+/// The branches of paths that a sampler selects. All samplers of a decoder select the same.
+#[derive(Default, Debug)]
+pub(crate) struct SelectedBranches {
+    /// Those of each path, by its number; `None` if they are not known yet.
+    of_paths: Vec<Option<Range<u32>>>,
+    /// A branch, and the block that it leads to.
+    branches: Vec<(BlockId, BlockId)>,
+}
+
+impl SelectedBranches {
+    /// The selected branches of a path, each with the block that it leads to.
+    pub(crate) fn of(
+        &mut self,
+        id: PathId,
+        blocks: &Blocks,
+        is_selected: impl Fn(Kind) -> bool,
+    ) -> &[(BlockId, BlockId)] {
+        let SelectedBranches { of_paths, branches } = self;
+        if of_paths.len() <= id.index() {
+            of_paths.resize(id.index() + 1, None);
+        }
+        let range = of_paths[id.index()].get_or_insert_with(|| {
+            let taken = blocks.steps(id).iter().filter_map(|step| Some((step.block, step.to?)));
+            let start = branches.len() as u32;
+            branches.extend(taken.filter(|(from, _)| is_selected(blocks[*from].kind)));
+            start..branches.len() as u32
+        });
+        &branches[range.start as usize..range.end as usize]
+    }
+
+    /// The numbers of paths and blocks become invalid.
+    pub(crate) fn clear(&mut self) {
+        self.of_paths.clear();
+        self.branches.clear();
+    }
 }

@@ -4,7 +4,7 @@
 use perfx_auxtrace::{Part, Work};
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
 
-use super::log::{Entry, PartLog};
+use super::log::{Entry, PartLog, SelectedBranches};
 use super::sample_queue::SampleQueue;
 use super::sequencer::Sequencer;
 use super::spill_file::SpillFile;
@@ -13,7 +13,7 @@ use crate::itrace::losses::Counts;
 /// The decoding state of one buffer up to a position.
 pub(crate) trait Sampler: Send {
     /// Advances to the end of the log, and adds its samples to `made`.
-    fn make(&mut self, log: &PartLog, blocks: &Blocks, made: &mut SampleQueue);
+    fn make(&mut self, log: &mut PartLog, blocks: &Blocks, made: &mut SampleQueue);
     /// The counts so far.
     fn counts(&self) -> &Counts;
 }
@@ -150,6 +150,7 @@ impl<S: Sampler> Sink for Logger<'_, S> {
 
     fn forget(&mut self, blocks: &Blocks) {
         self.replay(blocks, false);
+        self.log.selected.clear();
     }
 }
 
@@ -159,7 +160,8 @@ impl<'t, S: Sampler> Work for &'t SerialReplay<S> {
 
     fn sink(&self) -> Logger<'t, S> {
         let part = Part { buffer: 0, trace: 0, number: 0, time: 0 };
-        let log = PartLog { part, entries: Vec::new(), paths: Vec::new(), events: Vec::new() };
+        let (entries, paths, events) = (Vec::new(), Vec::new(), Vec::new());
+        let log = PartLog { part, entries, paths, events, selected: SelectedBranches::default() };
         Logger { replay: self, log, made: SampleQueue::new(self.spill.clone()), time: 0, space: None }
     }
 

@@ -5,28 +5,23 @@ use indexmap::IndexSet;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::sample::FlowFlags;
 use perfx_model::address_space::Machine;
-use perfx_pipeline::Result;
 
-use crate::chains::{StackTree, numbered};
+use crate::chains::StackTree;
 use crate::stacks::Label;
 
 /// The branches and switches of one batch. Equal branches are stored once: most are taken again and again.
 #[derive(Default)]
 pub(super) struct Part {
-    /// The frames of the branches; there are no stacks.
+    /// The number of the reader. Its events are numbered through all its batches, or again from this one.
+    pub(super) reader: usize,
+    pub(super) is_anew: bool,
+    /// The frames of the new events; there are no stacks.
     pub(super) tree: StackTree,
     pub(super) labels: IndexSet<Label, RandomState>,
+    /// The events that no earlier batch has.
     pub(super) events: Vec<Event<u32>>,
     /// The number of each event, and its time, in their order.
     pub(super) seen: Vec<(u32, u64)>,
-}
-
-impl Part {
-    /// Adds an event; returns its number.
-    pub(super) fn add(&mut self, event: Event<u32>) -> Result<u32> {
-        self.events.push(event);
-        numbered(self.events.len() - 1)
-    }
 }
 
 /// An event of a thread: it takes a branch, leaves its CPU, or begins to run. `P` is as for [`Branch`].

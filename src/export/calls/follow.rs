@@ -31,6 +31,8 @@ pub(super) struct Follower<'f> {
     /// The frames; there are no stacks.
     frames: StackTree,
     threads: IndexMap<Runner, Thread, RandomState>,
+    /// The events of each reader, and the numbers of their threads.
+    known: Vec<Vec<(Event<Place>, usize)>>,
     shared: Shared<'f>,
 }
 
@@ -108,11 +110,11 @@ impl<'f> Follower<'f> {
         let mut frames = StackTree::default();
         let untraced = frames.frame(Frame::UNTRACED)?;
         let shared = Shared { nodes: Nodes::default(), untraced, out, slowest };
-        Ok(Follower { functions, frames, threads: IndexMap::default(), shared })
+        Ok(Follower { functions, frames, threads: IndexMap::default(), known: Vec::new(), shared })
     }
 
     pub(super) fn join(&mut self, part: Part) -> Result<()> {
-        let Follower { functions, frames, threads, shared } = self;
+        let Follower { functions, frames, threads, known, shared } = self;
         let numbers = frames.absorb(&part.tree)?;
         let stacks = &mut shared.out.stacks;
         let labels = part.labels.into_iter().map(|label| numbered(stacks.labels.insert_full(label).0));
@@ -120,7 +122,12 @@ impl<'f> Follower<'f> {
         let mut place = |frame: Option<u32>| {
             frame.map(|frame| functions.at(numbers.frames[frame as usize], frames)).transpose()
         };
-        let events = part.events.into_iter().map(|event| {
+        known.resize(known.len().max(part.reader + 1), Vec::new());
+        let known = &mut known[part.reader];
+        if part.is_anew {
+            known.clear();
+        }
+        for event in part.events {
             let (event, runner) = match event {
                 Event::Branch(branch) => {
                     let (from, to) = (place(branch.from)?, place(branch.to)?);
@@ -130,13 +137,11 @@ impl<'f> Follower<'f> {
                 Event::Switch { runner, leaves } => (Event::Switch { runner, leaves }, runner),
             };
             let thread = threads.entry(runner);
-            let number = thread.index();
+            known.push((event, thread.index()));
             thread.or_insert_with(|| Thread::new(runner));
-            Ok((event, number))
-        });
-        let events: Vec<_> = events.collect::<Result<_>>()?;
+        }
         for (number, time) in part.seen {
-            let (event, thread) = &events[number as usize];
+            let (event, thread) = &known[number as usize];
             match event {
                 Event::Branch(branch) => threads[*thread].follow(branch, time, shared)?,
                 Event::Switch { leaves, .. } => threads[*thread].switch(time, *leaves),
@@ -148,7 +153,7 @@ impl<'f> Follower<'f> {
 
     /// Ends with the last branches; returns the stacks, and the watched calls.
     pub(super) fn finish(self) -> Result<(Stacks, Option<Watched>)> {
-        let Follower { frames, mut threads, mut shared, functions } = self;
+        let Follower { frames, mut threads, mut shared, functions, .. } = self;
         threads.sort_unstable_keys();
         threads.into_values().for_each(|mut thread| thread.lose(&mut shared));
         shared.out.round();
@@ -306,7 +311,7 @@ impl Thread {
         {
             let lasted = begin.map(|begin| now.since(begin));
             if let Some((ns, off_cpu)) = lasted {
-                shared.out.lasted((node, Bucket::of(ns)), Lasted::one(ns, off_cpu));
+                shared.out.lasted(node, Bucket::of(ns), Lasted::one(ns, off_cpu));
             }
             if let Some(slowest) = &mut shared.slowest {
                 self.watching.leave((function, role), lasted, self.open.len(), self.runner, slowest);
@@ -462,6 +467,8 @@ pub(super) struct Out<'t> {
     stacks: Stacks,
     /// The weights of the first label without times, by node.
     of_nodes: Vec<Weight>,
+    /// The last durations of each node that are in one bucket.
+    lasted: Vec<Option<(Bucket, Lasted)>>,
     /// The times of the first and the last change, if there is one.
     span: Option<Option<(Time, Time)>>,
 }
@@ -471,8 +478,8 @@ const FIRST_STEP: u64 = 10;
 
 impl<'t> Out<'t> {
     pub(super) fn new(event: u32, grouping: Grouping, times: Option<&'t [Range<u64>]>) -> Out<'t> {
-        let (stacks, of_nodes) = (Stacks::default(), Vec::new());
-        Out { event, grouping, times, stacks, of_nodes, span: None }
+        let (stacks, of_nodes, lasted) = (Stacks::default(), Vec::new(), Vec::new());
+        Out { event, grouping, times, stacks, of_nodes, lasted, span: None }
     }
 
     /// True if a time is selected.
@@ -483,8 +490,21 @@ impl<'t> Out<'t> {
         })
     }
 
-    fn lasted(&mut self, of: (u32, Bucket), lasted: Lasted) {
-        *self.stacks.durations.entry(of).or_default() += lasted;
+    fn lasted(&mut self, node: u32, bucket: Bucket, lasted: Lasted) {
+        if self.lasted.len() <= node as usize {
+            self.lasted.resize(node as usize + 1, None);
+        }
+        match &mut self.lasted[node as usize] {
+            Some((known, sum)) if *known == bucket => *sum += lasted,
+            last => {
+                let before = last.replace((bucket, lasted));
+                before.into_iter().for_each(|(bucket, sum)| self.add_lasted(node, bucket, sum));
+            }
+        }
+    }
+
+    fn add_lasted(&mut self, node: u32, bucket: Bucket, sum: Lasted) {
+        *self.stacks.durations.entry((node, bucket)).or_default() += sum;
     }
 
     /// Adds the time until `until`.
@@ -504,7 +524,7 @@ impl<'t> Out<'t> {
     fn add_at(&mut self, Current { node, label, since, calls, .. }: Current, until: u64) {
         let weight = Weight { samples: calls, period: until - since };
         if !weight.is_zero() {
-            let [since, until] = [since, until].map(Time::from_ns);
+            let (since, until) = (Time::from_ns(since), Time::from_ns(until));
             self.span = Some(spanning(self.span.flatten(), since.zip(until)));
             if label > 0 || self.grouping.time {
                 let time = since.filter(|_| self.grouping.time);
@@ -519,6 +539,9 @@ impl<'t> Out<'t> {
 
     /// The stacks; their rows contain node numbers in place of stacks.
     fn done(mut self) -> Stacks {
+        for (node, last) in (0..).zip(std::mem::take(&mut self.lasted)) {
+            last.into_iter().for_each(|(bucket, sum)| self.add_lasted(node, bucket, sum));
+        }
         let (event, stacks) = (self.event, &mut self.stacks);
         for (node, weight) in (0..).zip(self.of_nodes).filter(|(_, weight)| !weight.is_zero()) {
             stacks.add(Row { event, label: 0, stack: node, time: None }, weight);

@@ -16,6 +16,8 @@ struct Node {
     frame: u32,
     /// The number of callers known when the node was added.
     depth: u32,
+    /// The frame and the node of the child that was looked up last.
+    last: (u32, u32),
 }
 
 #[derive(Default, Debug)]
@@ -24,13 +26,16 @@ pub(super) struct Nodes {
     children: HashMap<(u32, u32), u32, RandomState>,
 }
 
+/// No frame has this number.
+const NONE: (u32, u32) = (u32::MAX, u32::MAX);
+
 /// Deeper calls become siblings, so that pages with stacks stay usable.
 pub(super) const MOST_DEPTH: u32 = 1 << 10;
 
 impl Nodes {
     /// A new stack with one frame, whose callers are unknown.
     pub(super) fn root(&mut self, frame: u32) -> Result<u32> {
-        self.add(Node { parent: StackTree::ROOT, frame, depth: 0 })
+        self.add(Node { parent: StackTree::ROOT, frame, depth: 0, last: NONE })
     }
 
     fn add(&mut self, node: Node) -> Result<u32> {
@@ -45,12 +50,20 @@ impl Nodes {
         // Deep nodes have parents.
         let is_deep = caller.depth >= MOST_DEPTH;
         let parent = if is_deep { caller.parent } else { parent };
-        if let Some(&child) = self.children.get(&(parent, frame)) {
+        let (last, child) = self.list[parent as usize].last;
+        if last == frame {
             return Ok(child);
         }
-        let depth = if is_deep { caller.depth } else { caller.depth + 1 };
-        let child = self.add(Node { parent, frame, depth })?;
-        self.children.insert((parent, frame), child);
+        let child = match self.children.get(&(parent, frame)) {
+            Some(&child) => child,
+            None => {
+                let depth = if is_deep { caller.depth } else { caller.depth + 1 };
+                let child = self.add(Node { parent, frame, depth, last: NONE })?;
+                self.children.insert((parent, frame), child);
+                child
+            }
+        };
+        self.list[parent as usize].last = (frame, child);
         Ok(child)
     }
 

@@ -1,10 +1,11 @@
 //! Reads decoded branches.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use perfx_format::record::aux::Auxtrace;
-use perfx_format::sample::{FlowFlags, Sample};
+use perfx_format::sample::{FlowFlags, Sample, Stencil};
 use perfx_format::{Endian, Kinds, Layouts, OrderKey, Record, RecordType, SWITCH_OUT};
 use perfx_pipeline::Result;
 use perfx_resolve::Facts;
@@ -25,49 +26,104 @@ pub(super) struct Reader<'f> {
     pub(super) is_selected: Option<IsSelected<'f>>,
     /// The frames; there are no stacks.
     pub(super) resolver: Resolver<'f>,
-    /// The numbers of branches since the last record that may change what they mean.
-    pub(super) known: HashMap<Key, u32, RandomState>,
+    /// The number of this reader.
+    pub(super) number: usize,
+    pub(super) known: Known,
 }
 
-/// Equal branches: the stencil of their samples, flags, source, target, and the address after the source.
-type Key = (usize, u32, u64, u64, u64);
+/// The events of the batches so far.
+#[derive(Default)]
+pub(super) struct Known {
+    /// The number of events.
+    count: usize,
+    /// The numbers of branches since the last record that may change what they mean.
+    branches: HashMap<Key, u32, RandomState>,
+    /// The number of batches with changes before them.
+    changes: u32,
+    /// The stencils of their samples, and the number of each by its place in memory.
+    stencils: Vec<Arc<Stencil>>,
+    numbers: HashMap<usize, u32, RandomState>,
+}
+
+/// Equal branches: the stencil of their samples and flags, the source, the target, and the address after the
+/// source.
+type Key = (u64, u64, u64, u64);
+
+/// Maximum number of events, and of stencils, before a batch.
+const MOST_EVENTS: usize = 1 << 16;
+const MOST_STENCILS: usize = 1 << 10;
+
+impl Known {
+    fn is_full(&self) -> bool {
+        self.count > MOST_EVENTS || self.stencils.len() > MOST_STENCILS
+    }
+
+    /// Adds an event; returns its number.
+    fn add(&mut self, event: Event<u32>, part: &mut Part) -> Result<u32> {
+        part.events.push(event);
+        self.count += 1;
+        numbered(self.count - 1)
+    }
+
+    /// The number of a stencil.
+    fn stencil(&mut self, stencil: &Arc<Stencil>) -> Result<u32> {
+        let place = Arc::as_ptr(stencil).addr();
+        if let Some(&known) = self.numbers.get(&place) {
+            return Ok(known);
+        }
+        let number = numbered(self.stencils.len())?;
+        self.stencils.push(stencil.clone());
+        self.numbers.insert(place, number);
+        Ok(number)
+    }
+}
 
 impl Reader<'_> {
-    /// Reads the branches of a batch.
-    pub(super) fn read(&mut self, rows: &Rows) -> Result<(Part, Losses)> {
+    /// Reads the branches of a batch. Before it were `changes` batches with changes.
+    pub(super) fn read(&mut self, changes: u32, rows: &Rows) -> Result<(Part, Losses)> {
         let (facts, layouts, endian) = (self.facts, self.layouts, self.endian);
-        let (mut part, mut losses, mut bytes) = (Part::default(), Losses::default(), Vec::new());
-        self.known.clear();
+        let is_anew = self.known.is_full();
+        if is_anew {
+            self.known = Known::default();
+        }
+        if std::mem::replace(&mut self.known.changes, changes) != changes {
+            self.known.branches.clear();
+        }
+        let mut part = Part { reader: self.number, is_anew, ..Part::default() };
+        let (mut losses, mut bytes) = (Losses::default(), Vec::new());
         part.seen.reserve(rows.count());
-        let mut known = rows.alike(layouts, facts);
+        let mut alike = rows.alike(layouts, facts);
+        let stencils = rows.stencils().iter().map(|stencil| self.known.stencil(stencil));
+        let stencils: Vec<u32> = stencils.collect::<Result<_>>()?;
         for number in 0..rows.count() {
             let mut own;
             let mut key = None;
             let known = match rows.get(number) {
                 Some(Sampled::Alike(stencil, fields)) => {
                     let (flags, behind) = meaning(fields.raw, endian);
-                    let equal = (stencil, flags.0, fields.ip, fields.addr, behind);
-                    if let Some(&known) = self.known.get(&equal) {
+                    let alike_in = u64::from(stencils[stencil]) << 32 | u64::from(flags.0);
+                    let equal = (alike_in, fields.ip, fields.addr, behind);
+                    if let Some(&known) = self.known.branches.get(&equal) {
                         part.seen.push((known, fields.time));
                         continue;
                     }
                     key = Some(equal);
-                    let known = &mut known[stencil];
-                    known
+                    let alike = &mut alike[stencil];
+                    alike
                         .iter_mut()
-                        .flat_map(|known| &mut known.parts)
+                        .flat_map(|alike| &mut alike.parts)
                         .for_each(|parts| fields.set_in(parts));
-                    known
+                    alike
                 }
                 Some(Sampled::Record(bytes)) => {
                     let record = rows.record(number, bytes, endian)?;
                     if let Some((event, time)) = self.switch(&record) {
-                        let number = part.add(event)?;
+                        let number = self.known.add(event, &mut part)?;
                         part.seen.push((number, time));
                         continue;
                     }
-                    if record.kind() != RecordType::SAMPLE {
-                        self.known.clear();
+                    if is_change(&record) {
+                        self.known.branches.clear();
                         continue;
                     }
                     own = Alike::of(record, layouts, facts);
@@ -117,14 +173,16 @@ impl Reader<'_> {
                 label: numbered(part.labels.insert_full(label).0)?,
                 is_chosen,
             };
-            let number = part.add(Event::Branch(branch))?;
+            let number = self.known.add(Event::Branch(branch), &mut part)?;
             part.seen.push((number, time));
             // A selection may depend on the time.
             if let Some(key) = key.filter(|_| is_timed && self.is_selected.is_none()) {
-                self.known.insert(key, number);
+                self.known.branches.insert(key, number);
             }
         }
-        part.tree = self.resolver.take();
+        if !part.events.is_empty() {
+            part.tree = self.resolver.take();
+        }
         Ok((part, losses))
     }
 
@@ -136,6 +194,17 @@ impl Reader<'_> {
         let runner = Runner::new(sample.machine(&self.facts.guests), sample.task()?, cpu);
         Some((Event::Switch { runner, leaves: record.misc() & SWITCH_OUT != 0 }, sample.time()?.ns()))
     }
+}
+
+/// True if a record may change what addresses and threads mean.
+fn is_change(record: &Record<'_>) -> bool {
+    record.kind() != RecordType::SAMPLE && !Kinds::SWITCHES.contains(record.kind())
+}
+
+/// True if some records may change what addresses and threads mean.
+pub(super) fn has_changes(rows: &Rows, endian: Endian) -> bool {
+    let mut records = rows.records();
+    records.any(|(number, bytes)| rows.record(number, bytes, endian).is_ok_and(|record| is_change(&record)))
 }
 
 /// The flags of a branch, and the address after its source, in the raw data of its sample.

@@ -43,11 +43,13 @@ const NAMES: [(u32, &str); 14] = [
 
 impl FlowFlags {
     /// The flags in the raw data of a sample.
+    #[inline]
     pub fn of_raw(raw: &[u8], endian: crate::Endian) -> Option<FlowFlags> {
         endian.u32(raw, 0).map(FlowFlags)
     }
 
     /// The address after the branch in the raw data of its sample, to which a call returns; 0 if unknown.
+    #[inline]
     pub fn return_address(raw: &[u8], endian: crate::Endian) -> Option<u64> {
         Some(u64::from(endian.u32(raw, 4)?) | u64::from(endian.u32(raw, 8)?) << 32)
     }
