@@ -27,8 +27,8 @@ use crate::io::source::{InputArgs, Source};
 ///
 /// --itrace decodes a hardware trace, as perfx inject --itrace does, and shows samples while it decodes; they
 /// are kept in a temporary file only to select functions. For Intel PT, -F +flags distinguishes calls,
-/// returns and jumps, +ipc shows instructions per core cycle, and +insn,+insnlen the bytes of each
-/// instruction.
+/// returns and jumps, +ipc shows instructions per core cycle, +insn,+insnlen the bytes of each instruction,
+/// and +disasm its text.
 ///
 /// Examples:
 ///   perfx view perf.data --head 20
@@ -43,9 +43,9 @@ pub(crate) struct View {
     input: InputArgs,
     /// Fields to show: comm, pid, tid, cpu, misc, time, tod, period, event, trace, addr, data_src, weight, ins_lat,
     /// retire_lat, cgroup, ip, sym, symoff, dso, dsoff, srcline, iregs, uregs, brstack, brstacksym, callindent, insn,
-    /// insnlen, flags, ipc, synth, phys_addr, data_page_size, code_page_size, machine_pid, vcpu; or +FIELD and -FIELD
-    /// to change those that perf script shows by default; after hw:, sw:, trace:, raw:, break: or synth:, those of such
-    /// events; repeatable
+    /// insnlen, disasm, flags, ipc, synth, phys_addr, data_page_size, code_page_size, machine_pid, vcpu; or +FIELD and
+    /// -FIELD to change those that perf script shows by default; after hw:, sw:, trace:, raw:, break: or synth:, those
+    /// of such events; repeatable
     #[arg(help_heading = "Lines", short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     fields: Vec<String>,
     /// Show times with nine digits after the point

@@ -418,7 +418,7 @@ fn function(
         }
     };
     let mut line = |at: u64| sources.known(line(offset.checked_add(at.checked_sub(start)?)?)?);
-    let listed: Vec<_> = listing(&bytes, start).map(|(at, text)| (at, text, line(at))).collect();
+    let listed: Vec<_> = listing(64, &bytes, start).map(|(at, text)| (at, text, line(at))).collect();
     code.lines = sources.around(listed.iter().filter_map(|(.., line)| line.as_ref()), folder.as_deref());
     for (at, text, line) in &listed {
         let line = line.as_ref().and_then(|(file, number)| {

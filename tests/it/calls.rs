@@ -465,3 +465,22 @@ fn recordings_without_calls_are_refused() {
     let ran = perfx(args!["list", "dsos", "--itrace", data("user")]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
 }
+
+#[test]
+fn folded_stacks_and_profiles_of_calls_add_up_to_the_list() {
+    let programs = named_root();
+    let (_, rows) = list("times", programs.path(), &[]);
+    let own: u64 = column(&rows, "self_ns").values().sum();
+    let run = |export: &[&str]| {
+        let args = args!["export", "--itrace", "-q", "--foreign", "--root", programs.path(), data("times")];
+        let (command, args) = args.split_first().unwrap();
+        let export = export.iter().map(Into::into).collect::<Vec<_>>();
+        perfx([std::slice::from_ref(command), &export[..1], args, &export[1..]].concat())
+    };
+    let folded = run(&["folded", "-o", "-"]).text();
+    let counts = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    assert_eq!((counts.sum::<u64>(), folded.contains(";main;deep;deep")), (own, true));
+    let profile = crate::pprof::profile(&run(&["pprof", "-o", "-"]).stdout);
+    let sums = profile.sample.iter().map(|sample| sample.value[1] as u64);
+    assert_eq!((sums.sum::<u64>(), profile.sample_type.len()), (own, 2));
+}

@@ -1421,3 +1421,20 @@ fn the_first_samples_of_a_cut_trace_are_suspect() {
     assert_eq!(ran.code, Some(3), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost: "), "{}", ran.stderr);
 }
+
+/// No library decodes all of A64.
+#[test]
+fn instructions_of_x86_are_disassembled_and_those_of_a64_are_bytes() {
+    let data = root().join("tests/data/trace");
+    for (name, lines) in [
+        ("halve", ["401091\t\txor %rbp,%rbp", "401094\t\tmov %rsp,%rdi"]),
+        ("32-bit", ["804815e\t\tpush %ebp", "804815f\t\tpush %edi"]),
+        ("etm-user", ["400134\t\t1d 00 80 d2", "400138\t\t39 01 00 94"]),
+    ] {
+        let view = args!["view", "-q", "--foreign", "--root", data.join("root"), "--itrace=i1i"];
+        let input = data.join(name).with_extension("data");
+        let rest = args!["-F", "ip,disasm", "--head", "2", input];
+        let text = perfx(view.into_iter().chain(rest)).text();
+        assert!(text.lines().map(str::trim).eq(lines), "{text}");
+    }
+}

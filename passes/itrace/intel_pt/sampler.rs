@@ -592,7 +592,7 @@ impl<'c> Sampler<'c> {
             && let Some(code) = mapping.bytes.get((ip - mapping.start) as usize..)
             && let Some(len) = instruction_length(self.bits, code)
         {
-            bytes[0] = len as u8;
+            bytes[0] = FlowFlags::length_and_bits(len as u8, self.bits);
             bytes[1..].iter_mut().zip(&code[..len]).for_each(|(to, from)| *to = *from);
         }
         std::array::from_fn(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte])))

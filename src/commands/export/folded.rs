@@ -6,7 +6,7 @@ use perfx_export::folded::{Count, Folded as Lines, FoldedOptions};
 use perfx_export::{Grouping, Row, ShownEvent, Weight};
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{By, Collected, StackArgs, each_recording, say_read};
+use super::input::{By, Collected, StackArgs, TraceArgs, each_recording, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -52,6 +52,8 @@ pub(crate) struct Folded {
     /// Leave out the callers of this function
     #[arg(help_heading = "Lines", long, value_name = "FUNCTION")]
     skip_after: Vec<String>,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -74,17 +76,22 @@ impl Folded {
         let mut parts = Vec::new();
         let mut shown = ShownEvent::default();
         each_recording(&sources, &mut report, |recording, report| {
-            let mut collected = self.stacks.collect(recording, &ids, self.grouping(), report)?;
+            let mut collected =
+                self.stacks.collect_or_trace(self.trace, recording, &ids, self.grouping(), report)?;
             let only = collected.shown(&mut shown, matches!(self.weight, Unit::Samples))?;
-            let search = collected.search(&ids, !self.no_inline);
+            let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let Collected { recording, facts, stacks, .. } = &collected;
             let sampled = stacks.sampled(facts);
             let count = match self.weight {
                 Unit::Period => Count::Period,
                 Unit::Samples => Count::Samples,
             };
-            let counts = |row: &Row, weight: &Weight| {
-                only.is_none_or(|only| only == row.event).then(|| count.of(weight))
+            // Calls that took no time are left out, unless the trace has no times at all.
+            let is_timed = self.trace.itrace && stacks.rows.values().any(|weight| weight.period > 0);
+            let counts = |row: &Row, weight: &Weight| match count {
+                _ if only.is_some_and(|only| only != row.event) => None,
+                Count::Period if is_timed => Some(weight.period).filter(|ns| *ns > 0),
+                _ => Some(count.of(weight)),
             };
             let (lines, named) = Lines::new(stacks, search, &self.options(), counts)?;
             parts.push(lines);

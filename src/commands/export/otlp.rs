@@ -7,7 +7,7 @@ use perfx_export::otlp::{Attributes, Otlp as Profiles};
 use perfx_look::clock::Clock;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{StackArgs, each_recording, say_read, say_step};
+use super::input::{StackArgs, TraceArgs, each_recording, say_read, say_step};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -47,6 +47,8 @@ pub(crate) struct Otlp {
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Profile", long)]
     no_inline: bool,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -97,10 +99,10 @@ impl Otlp {
                  perf record -k CLOCK_MONOTONIC, or leave out --times",
                 recording.name
             );
-            let collected = self.stacks.collect(recording, &ids, grouping, report)?;
+            let collected = self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
             let named = profiles.add(
                 &collected.stacks,
-                collected.search(&ids, !self.no_inline),
+                collected.search(&ids, !self.no_inline && !self.trace.itrace),
                 clock,
                 attributes,
             )?;

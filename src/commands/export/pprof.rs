@@ -6,7 +6,7 @@ use perfx_export::Grouping;
 use perfx_export::pprof::Profile;
 use perfx_pipeline::{Level, Report, counted};
 
-use super::input::{StackArgs, each_recording, say_read};
+use super::input::{StackArgs, TraceArgs, each_recording, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::InputsArgs;
 
@@ -31,6 +31,8 @@ pub(crate) struct Pprof {
     /// Leave out calls that the compiler inlined and source lines, and don't read DWARF
     #[arg(help_heading = "Profile", long)]
     no_inline: bool,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -68,8 +70,8 @@ impl Pprof {
         };
         let mut parts = Vec::new();
         each_recording(&sources, &mut report, |recording, report| {
-            let collected = self.stacks.collect(recording, &ids, grouping, report)?;
-            let search = collected.search(&ids, !self.no_inline);
+            let collected = self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, report)?;
+            let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let (profile, named) = Profile::new(&collected.stacks, search)?;
             parts.push(profile);
             say_read(report, &collected.recording, &collected.stacks);

@@ -46,6 +46,7 @@ pub enum Field {
     Brstacksym,
     Insn,
     Insnlen,
+    Disasm,
     PhysAddr,
     DataPageSize,
     CodePageSize,
@@ -71,7 +72,7 @@ impl Field {
             Field::Callindent => (sample_type::RAW, "calls and returns (--itrace)"),
             Field::Synth => (sample_type::RAW, "data of a trace"),
             Field::Ipc => (sample_type::RAW, "how many cycles it took (--itrace)"),
-            Field::Insn | Field::Insnlen => (sample_type::RAW, "its instruction (--itrace)"),
+            Field::Insn | Field::Insnlen | Field::Disasm => (sample_type::RAW, "its instruction (--itrace)"),
             Field::Trace => (sample_type::RAW, "raw data (perf record -R, and tracepoints always)"),
             Field::Addr => (sample_type::ADDR, "the address (perf record --data; branches of a trace)"),
             Field::DataSrc => (sample_type::DATA_SRC, "where data came from (perf mem record)"),
@@ -132,7 +133,7 @@ impl Field {
             Field::Flags => return decoded || like_perf,
             // The target of a branch; else 0, as in perf.
             Field::Addr if decoded && matches!(attr.type_, HARDWARE | synth::TYPE) => return true,
-            Field::Ipc | Field::Insn | Field::Insnlen => decoded && attr.type_ == HARDWARE,
+            Field::Ipc | Field::Insn | Field::Insnlen | Field::Disasm => decoded && attr.type_ == HARDWARE,
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };
@@ -309,9 +310,9 @@ impl FieldChoice {
         self.names(Field::Addr)
     }
 
-    /// True if the bytes or the length of instructions are shown.
+    /// True if instructions or their lengths are shown.
     pub fn shows_instructions(&self) -> bool {
-        self.names(Field::Insn) || self.names(Field::Insnlen)
+        [Field::Insn, Field::Insnlen, Field::Disasm].into_iter().any(|field| self.names(field))
     }
 
     /// True if the call depth is shown.

@@ -88,6 +88,9 @@ pub struct SampleLine<'s> {
     /// The number of these bytes
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) insnlen: Option<usize>,
+    /// The instruction in AT&T syntax; that of A64 as its bytes, hexadecimal
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disasm: Option<String>,
     /// Data of an event that perf synthesizes when it decodes a trace
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) synth: Option<String>,

@@ -15,6 +15,7 @@ use perfx_model::address_space::{Machine, Space};
 use perfx_pipeline::Result;
 use perfx_resolve::{Facts, Frame, FrameCache, LastChain, frame_at};
 use perfx_samples::SampleView;
+use perfx_trace::listing;
 
 use super::branches::{self, WrittenBranches};
 use super::data_src;
@@ -377,7 +378,7 @@ impl<'v> SampleWriter<'v> {
                 self.push_branch(out, shown, at, flags)?;
             }
             push_ipc(out, form, shown);
-            push_instruction(out, form, parts.raw);
+            push_instruction(out, form, parts);
             out.push(b'\n');
             return Ok(());
         }
@@ -469,7 +470,7 @@ impl<'v> SampleWriter<'v> {
                 out.extend_from_slice(format!("{} ", shown_flags(flags)).as_bytes());
             }
         }
-        push_instruction(out, form, parts.raw);
+        push_instruction(out, form, parts);
         if form.has(Field::PhysAddr) {
             push_address(out, parts.phys_addr.unwrap_or(0));
         }
@@ -669,6 +670,8 @@ impl<'v> SampleWriter<'v> {
             let insn =
                 form.has(Field::Insn).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect());
             line.insn = insn.filter(|insn: &String| !insn.is_empty());
+            let is_disassembled = form.has(Field::Disasm) && form.has_flow;
+            line.disasm = parts.ip.filter(|_| is_disassembled).and_then(|ip| disassembled(raw, ip));
             line.callindent = FlowFlags::depth(raw, endian).filter(|_| form.has(Field::Callindent));
             let counted = counted(form, shown).map(|(instructions, cycles)| Counted {
                 instructions: Decimal(instructions),
@@ -903,15 +906,30 @@ fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
     }
 }
 
-/// Appends the length and the bytes of the instruction, if shown.
-fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, raw: Option<&[u8]>) {
-    let bytes = raw.and_then(FlowFlags::instruction).unwrap_or_default();
+/// Appends the length, the bytes and the text of the instruction, if shown.
+fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, parts: &Sample<'_>) {
+    let bytes = parts.raw.and_then(FlowFlags::instruction).unwrap_or_default();
     if form.has(Field::Insnlen) {
         out.extend_from_slice(format!(" ilen: {}", bytes.len()).as_bytes());
     }
     if form.has(Field::Insn) && !bytes.is_empty() {
         out.extend_from_slice(b" insn:");
         bytes.iter().for_each(|byte| out.extend_from_slice(format!(" {byte:02x}").as_bytes()));
+    }
+    if let Some((raw, ip)) = parts.raw.zip(parts.ip).filter(|_| form.has(Field::Disasm))
+        && let Some(text) = disassembled(raw, ip)
+    {
+        out.extend_from_slice(b"\t\t");
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// The text of an instruction at an address, or its bytes if it is none of x86: no library decodes all of A64.
+fn disassembled(raw: &[u8], ip: u64) -> Option<String> {
+    let bytes = FlowFlags::instruction(raw).filter(|bytes| !bytes.is_empty())?;
+    match FlowFlags::instruction_bits(raw) {
+        Some(bits) => listing(bits, bytes, ip).next().map(|(_, text)| text),
+        None => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")),
     }
 }
 

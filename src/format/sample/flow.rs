@@ -63,8 +63,24 @@ impl FlowFlags {
     /// The bytes of the instruction, in the raw data of an Intel PT sample; `None` without room for them.
     pub fn instruction(raw: &[u8]) -> Option<&[u8]> {
         let (len, bytes) = raw.get(28..44)?.split_first()?;
-        bytes.get(..usize::from(*len))
+        bytes.get(..usize::from(*len & FlowFlags::LENGTH))
     }
+
+    /// The size of addresses in the code of that instruction, 64, 32 or 16 bits, if it is one of x86.
+    pub fn instruction_bits(raw: &[u8]) -> Option<u32> {
+        let size = raw.get(28)? >> FlowFlags::LENGTH.count_ones();
+        FlowFlags::SIZES.iter().find(|(known, _)| *known == size).map(|(_, bits)| *bits)
+    }
+
+    /// The length of an instruction of x86 and the size of its addresses, in bits, as in raw data.
+    pub fn length_and_bits(len: u8, bits: u32) -> u8 {
+        let size = FlowFlags::SIZES.iter().find(|(_, known)| *known == bits).map_or(0, |(size, _)| *size);
+        len & FlowFlags::LENGTH | size << FlowFlags::LENGTH.count_ones()
+    }
+
+    /// No instruction is longer than 15 bytes; the bits above are the size of addresses.
+    const LENGTH: u8 = 0xf;
+    const SIZES: [(u8, u32); 3] = [(1, 64), (2, 32), (3, 16)];
 
     /// The number of calls that have not returned, in raw data that ends with it.
     pub fn depth(raw: &[u8], endian: crate::Endian) -> Option<u32> {
