@@ -674,4 +674,49 @@ mod tests {
         assert!(is_file(&whole("libc.so.6").unwrap(), b"/usr/lib/libc.so.6"));
         assert!(!is_file(&whole("libc.so.6").unwrap(), b"/usr/lib/libc.so.60"));
     }
+
+    #[test]
+    fn every_option_reaches_the_filter_as_one_of_its_own() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            filter: FilterArgs,
+        }
+        let of = |words: &[&str]| {
+            let line = Line::try_parse_from(["filter"].iter().chain(words)).unwrap();
+            format!("{:?}", FilterOptions::try_from(line.filter).unwrap())
+        };
+        let numbers =
+            ["--pid", "--exclude-pid", "--tid", "--exclude-tid", "--cpu", "--exclude-cpu", "--machine"];
+        let more = [
+            "--exclude-machine", "--netns", "--pidns", "--mntns", "--userns", "--utsns", "--ipcns",
+            "--cgroupns",
+        ];
+        let names =
+            ["--comm", "--exclude-comm", "--event", "--exclude-event", "--dso", "--exclude-dso", "--cgroup"];
+        let others = ["--exclude-cgroup", "--symbol", "--exclude-symbol", "--leaf"];
+        let numbers = numbers.into_iter().chain(more).map(|option| vec![option, "7"]);
+        let names = names.into_iter().chain(others).map(|option| vec![option, "a"]);
+        let rest = [
+            &["--kind", "MMAP"][..],
+            &["--exclude-kind", "MMAP"],
+            &["--keep-all-sideband"],
+            &["--drop-unused"],
+            &["--where", "a==1"],
+            &["--time", "1,2"],
+            &["--around", "1"],
+            &[],
+        ];
+        let all: Vec<Vec<&str>> =
+            numbers.chain(names).chain(rest.into_iter().map(<[&str]>::to_vec)).collect();
+        let different: std::collections::BTreeSet<String> = all.iter().map(|words| of(words)).collect();
+        assert_eq!(different.len(), all.len());
+        let needs_task = |options: FilterOptions| options.needs_task();
+        let none = FilterOptions::default;
+        assert!(!needs_task(none()));
+        assert!(needs_task(FilterOptions { pid: Selection { only: vec![1], not: Vec::new() }, ..none() }));
+        assert!(needs_task(FilterOptions { tid: Selection { only: Vec::new(), not: vec![1] }, ..none() }));
+        assert!(needs_task(FilterOptions { namespaces: vec![(NamespaceKind::Pid, vec![1])], ..none() }));
+    }
 }

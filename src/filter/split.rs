@@ -635,4 +635,52 @@ mod tests {
         assert!(starts(&[], 8).is_empty());
         assert!(starts(&[(u64::MAX, u32::MAX); 3], u64::MAX).is_empty());
     }
+
+    #[test]
+    fn sizes_of_what_every_part_has_are_added_up_apart_from_what_one_part_has() {
+        use perfx_format::{Endian, Origin};
+        let layouts = Layouts::new(&[]);
+        let counted = |kinds: &[u32], by, form| {
+            let mut counted = Counted::default();
+            for kind in kinds {
+                let bytes = [&kind.to_le_bytes()[..], &[0, 0, 16, 0], &[0; 8]].concat();
+                let record = Record::new(&bytes, &[], Origin::Synthetic, Endian::Little).unwrap();
+                counted.look_at(&record, &layouts, by, form);
+            }
+            (counted.others, counted.rounds, counted.moments.len(), counted.aux)
+        };
+        // MMAP, HEADER_BUILD_ID, FINISHED_ROUND and LOST.
+        let kinds = [1, 67, 68, 2];
+        assert_eq!(
+            counted(&kinds, SplitBy::Size(100), Form::File).0,
+            counted(&kinds, SplitBy::Size(100), Form::Pipe).0 - 16
+        );
+        assert_eq!(counted(&[1, 1], SplitBy::Size(100), Form::Pipe), (32, 0, 0, false));
+        assert_eq!(counted(&[68, 68], SplitBy::Size(100), Form::Pipe), (0, 2, 0, false));
+        assert_eq!(counted(&[9, 9, 1], SplitBy::Samples(2), Form::File), (0, 0, 2, false));
+        assert_eq!(counted(&[9, 1], SplitBy::Size(2), Form::File), (16, 0, 1, false));
+        assert_eq!(counted(&[9, 1, 68], SplitBy::Pid, Form::File), (0, 0, 0, false));
+    }
+
+    #[test]
+    fn counts_of_batches_add_up() {
+        let mut all = Counted::default();
+        all.begin(Some(7));
+        all.begin(None);
+        let later = |first| Counted {
+            first,
+            others: 3,
+            rounds: 2,
+            samples: vec![1, 5],
+            aux: true,
+            read: (2, 9),
+            ..Counted::default()
+        };
+        all.join(later(Some(5)));
+        all.join(later(Some(6)));
+        assert_eq!(
+            (all.first, all.others, all.rounds, all.samples, all.aux, all.read),
+            (Some(5), 6, 4, vec![2, 10], true, (4, 18))
+        );
+    }
 }
