@@ -954,6 +954,7 @@ mod tests {
         let lib = lib("/usr/bin/prog", Some("ab".to_owned()));
         assert_eq!((&*lib.name, &*lib.path, lib.code_id.as_deref()), ("prog", "/usr/bin/prog", Some("ab")));
         let mut profile = FirefoxProfile::default();
+        assert_eq!((profile.threads(), profile.samples(), profile.counter_tracks()), (0, 0, 0));
         assert_eq!(profile.number(Machine::Host, u32::MAX), "-1");
         profile.recordings = 2;
         assert_eq!(profile.number(Machine::Guest(9), 5), "9:5.2");

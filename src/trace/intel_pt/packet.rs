@@ -499,4 +499,17 @@ mod tests {
             &[&[6], &[0x2d, 1, 2], &[2, 0x33], &[0x99, 1], &[2, 0xc8, 1, 2, 3, 4, 5], &[2, 0x83]];
         assert!(!after.iter().any(|after| goes_on(after)));
     }
+
+    #[test]
+    fn a_target_or_branches_are_read_at_once_only_if_they_come_next() {
+        let bytes = [&[0x2d, 0x34, 0x12, 0x0c, 0x4d, 1, 2, 3, 4, 0x0d, 2, 0xf3][..], &[0; 32]].concat();
+        let trace = Trace::new(vec![&bytes], Vec::new());
+        let mut packets = Packets::new(&trace, 0, Errata::default());
+        assert_eq!(packets.next_branches(), None);
+        assert_eq!(packets.next_target(), Some(0x1234));
+        assert_eq!((packets.next_target(), packets.next_branches()), (None, Some((2, 2))));
+        assert_eq!(packets.next_target(), Some(0x0403_0201));
+        // A TIP without an address.
+        assert_eq!((packets.next_target(), packets.next()), (None, Some(Packet::Tip(None))));
+    }
 }
