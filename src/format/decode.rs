@@ -238,9 +238,6 @@ fn read<'a>(
 ) -> (Decoded<'a>, usize) {
     let mut d = Reader::new(bytes, record.endian());
     d.values = values;
-    if values {
-        d.reserve(12);
-    }
     let done = fields(record, layouts, layout, &mut d);
     d.finish(done)
 }

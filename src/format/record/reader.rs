@@ -58,11 +58,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Makes room for this many fields.
-    pub(crate) fn reserve(&mut self, fields: usize) {
-        self.decoded.fields.reserve(fields);
-    }
-
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.cursor.rest()
     }
