@@ -15,10 +15,11 @@ use addr2line::gimli::{
     self, AbbreviationsCacheStrategy, DW_FORM_implicit_const, DwarfPackage, EndianSlice, Error, Reader,
     ReaderOffsetId, Result, RunTimeEndian, Section as _, SectionId,
 };
-use object::Object as _;
+use object::{Object as _, ObjectSection as _};
 use typed_arena::Arena;
 
 use crate::compressed::{MOST_READ, debug_section};
+use crate::gopclntab;
 
 /// The stack size of a thread that reads DWARF, bytes. Only used pages take memory.
 pub const DWARF_STACK: usize = 32 << 20;
@@ -89,6 +90,19 @@ impl DwarfFiles {
         DwarfPackage::load(section, meter.nothing()).ok()
     }
 
+    /// A Go program, and the table that its runtime needs.
+    pub(crate) fn go_table<'a>(
+        &'a self,
+        path: &Path,
+        meter: &'a Meter,
+    ) -> Option<(object::File<'a>, &'a [u8])> {
+        let file = self.file(path)?;
+        let section = gopclntab::TABLES.iter().find_map(|name| file.section_by_name_bytes(name))?;
+        let table = section.data().ok()?;
+        meter.allow(table.len());
+        Some((file, table))
+    }
+
     fn file<'a>(&'a self, path: &Path) -> Option<object::File<'a>> {
         let (file, _) = build_id::open(path).ok()?;
         let bytes: &'a Mapped = self.mapped.alloc((self.map)(&file)?);
@@ -102,7 +116,7 @@ impl DwarfFiles {
             Cow::Owned(bytes) => &**self.expanded.alloc(bytes),
         });
         let bytes = bytes.unwrap_or_default();
-        meter.most.set(meter.most.get().saturating_add(bytes.len() as u64 * READS_FOR_A_BYTE));
+        meter.allow(bytes.len());
         let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         Metered { bytes: EndianSlice::new(bytes, endian), meter }
     }
@@ -181,6 +195,11 @@ impl Meter {
     pub(crate) fn begin(&self) {
         let here = 0_u8;
         self.lowest.set((&raw const here as usize).saturating_sub(MOST_NESTED));
+    }
+
+    /// Raises the limit for this many bytes that are read.
+    fn allow(&self, bytes: usize) {
+        self.most.set(self.most.get().saturating_add(bytes as u64 * READS_FOR_A_BYTE));
     }
 
     /// The reason why reading stopped, if it did.

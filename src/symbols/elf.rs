@@ -2,7 +2,6 @@
 //! file offsets to addresses, and the name of the debug file.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Cursor, Read as _};
 use std::num::NonZeroUsize;
@@ -21,7 +20,7 @@ use xz4rust::{XzDecoder, XzReader};
 
 use crate::Symbol;
 use crate::compressed::{MOST_READ, expands_too_far, old_compression};
-use crate::gopclntab::{self, Table};
+use crate::gopclntab::{self, GoAddresses, Placed, Program};
 use crate::name::{Names, text_at};
 use crate::plt::{Stub, Tables};
 use crate::unwind::Arch;
@@ -41,8 +40,10 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with symbols that the dynamic linker does not need (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// The functions in the table of the Go runtime, if the file has no symbol table.
-    go: Vec<Symbol>,
+    /// What the table of a Go program refers to, if the file lacks symbols or DWARF.
+    pub(crate) go: Option<GoAddresses>,
+    /// The functions in that table.
+    go_functions: Vec<Symbol>,
     /// Its symbols in the order of its tables; in a kernel module, relative to the start of `.text`.
     pub symbols: Vec<Symbol>,
     /// The architecture, if known here.
@@ -91,7 +92,7 @@ impl ElfFile {
     /// Takes the symbols of `.gnu_debugdata`, unless it expands to more than 256 MiB, or those in the table of the
     /// Go runtime.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
-        let Some(mini) = self.mini.take() else { return std::mem::take(&mut self.go) };
+        let Some(mini) = self.mini.take() else { return std::mem::take(&mut self.go_functions) };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
         let unpacked = XzReader::new_with_buffer_size_and_decoder(Cursor::new(mini), BUFFER, decoder);
         let mut data = Vec::new();
@@ -276,43 +277,41 @@ where
             });
         }
     }
-    if !file.has_symtab {
-        file.go = go_functions::<Elf, R>(sections, &name_of, endian, data).unwrap_or_default();
+    if !(file.has_symtab && file.has_dwarf)
+        && let Some((addresses, functions)) = go_table::<Elf, R>(sections, &name_of, endian, data)
+    {
+        file.go = Some(addresses);
+        file.go_functions = functions;
     }
     file.stubs = Tables::<Elf, R> { sections, name_of: &name_of, machine, endian, data }.stubs();
     Ok(file)
 }
 
-/// The functions that the runtime of a Go program knows.
-fn go_functions<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
+/// What the table of a Go program's runtime refers to, and its functions.
+fn go_table<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
     sections: &'data [Elf::SectionHeader],
     name_of: &dyn Fn(&Elf::SectionHeader) -> &'data [u8],
     endian: Endianness,
     data: R,
-) -> Option<Vec<Symbol>> {
+) -> Option<(GoAddresses, Vec<Symbol>)> {
     let named = |name: &[u8]| sections.iter().find(|section| name_of(section) == name);
-    let section = gopclntab::SECTIONS.iter().find_map(|name| named(name))?;
-    let table = section.data(endian, data).ok()?;
-    let size: u8 = if table.get(7) == Some(&4) { 4 } else { 8 };
-    let module = named(gopclntab::MODULE);
-    let text_place = gopclntab::MODULE_TEXT * u64::from(size);
-    let text_at = module.map(|module| module.sh_addr(endian).into().wrapping_add(text_place));
+    let placed = |name: &&[u8]| {
+        let section = named(name)?;
+        Some(Placed { address: section.sh_addr(endian).into(), data: section.data(endian, data).ok()? })
+    };
+    let table = gopclntab::TABLES.iter().find_map(placed)?;
+    let module = gopclntab::MODULES.iter().find_map(placed);
     // A position-independent program has its addresses in relocations.
-    let table_at: u64 = section.sh_addr(endian).into();
-    let range = table_at..table_at.saturating_add(table.len() as u64);
+    let ranges = [Some(table.range()), module.map(|module| module.range())];
     let relocations = sections.iter().filter(|section| section.sh_type(endian) == SHT_RELA);
     let rows = relocations.filter_map(|section| section.data_as_array::<Elf::Rela, _>(endian, data).ok());
-    let addends: HashMap<u64, u64> = (rows.flatten())
+    let relocated = (rows.flatten())
         .filter(|row| row.r_sym(endian, false) == 0)
         .map(|row| (row.r_offset(endian).into(), row.r_addend(endian).into() as u64))
-        .filter(|(at, _)| range.contains(at) || Some(*at) == text_at)
+        .filter(|(at, _)| ranges.iter().flatten().any(|range| range.contains(at)))
         .collect();
-    let in_module = || gopclntab::number(module?.data(endian, data).ok()?, endian, text_place, size);
-    let of_module = text_at.and_then(|at| addends.get(&at).copied()).or_else(in_module);
-    let text = || named(b".text").map(|text| text.sh_addr(endian).into());
-    let relocated = |at: u64| addends.get(&table_at.checked_add(at)?).copied();
-    let text = of_module.filter(|&text| text != 0).or_else(text);
-    Table { data: table, endian, relocated: &relocated, text }.functions()
+    let text = named(b".text").map(|text| text.sh_addr(endian).into());
+    Program { endian, table, module, relocated, text }.read()
 }
 
 /// True for a section that the kernel loads after the `.text` of a module, at the same distance as in the

@@ -1,4 +1,4 @@
-//! Reads the functions of a Go program from the table that its runtime needs (`.gopclntab`), which strip(1) and
+//! Reads the table of functions that the runtime of a Go program needs (`.gopclntab`), which strip(1) and
 //! `go build -ldflags -s` leave in place.
 //!
 //! The table begins with a u32 that depends on the version, two zeros, the size of an instruction and that of a
@@ -7,13 +7,26 @@
 //! | Go | magic | numbers | functions |
 //! |---|---|---|---|
 //! | 1.2 | 0xfffffffb | count | follow: pointer, and the offset of a record in the table |
-//! | 1.16 | 0xfffffffa | count, files, offsets: names, units, files, lines, functions | pointer, and the offset of a record from the functions on |
+//! | 1.16 | 0xfffffffa | count, files, offsets: names, units, files, pcs, functions | pointer, and the offset of a record from the functions on |
 //! | 1.18, 1.20 | 0xfffffff0, 0xfffffff1 | count, files, start of the code, then as before | the same, but u32 from the start of the code |
 //!
-//! A record begins with the address as in the list, and has the u32 offset of the name after it. The address after
-//! the last function ends the list. From 1.26 on, the start of the code is 0; it is in the runtime's module data.
+//! The address after the last function ends the list. A record begins with the address as in the list; then follow
+//! u32s, `name` first (see [`Record`]). From 1.26 on, the start of the code is 0; it is in the runtime's module data,
+//! words of the size of a pointer:
 //!
-//! Source: Go, src/runtime/symtab.go and src/debug/gosym/pclntab.go.
+//! | word | contents |
+//! |---|---|
+//! | 0, 1 | the address of the table, and that of its names |
+//! | 22 | the start of the code |
+//! | 38, from 1.20 on 40, from 1.27 on 43 | the start of the data of functions |
+//! | 37, 39 | up to 1.26 the starts of types and of read-only data, which are not after; from 1.27 on start and end of types |
+//!
+//! They have a section of their own from 1.26 on, and begin somewhere in `.noptrdata` before.
+//!
+//! Source: Go, src/runtime/symtab.go, src/runtime/runtime2.go and src/debug/gosym/pclntab.go.
+
+use std::collections::HashMap;
+use std::ops::Range;
 
 use object::{Endian as _, Endianness};
 
@@ -21,54 +34,225 @@ use crate::Symbol;
 use crate::name::Names;
 
 /// The sections that may hold the table; the second one in a position-independent program.
-pub(crate) const SECTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+pub(crate) const TABLES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 
-/// The section with the runtime's module data, and the number of the word with the start of the code.
-pub(crate) const MODULE: &[u8] = b".go.module";
-pub(crate) const MODULE_TEXT: u64 = 22;
+/// The sections that may hold the runtime's module data.
+pub(crate) const MODULES: [&[u8]; 2] = [b".go.module", b".noptrdata"];
 
-/// A table.
-pub(crate) struct Table<'t> {
+/// The words of the module data.
+mod word {
+    pub(super) const NAMES: u64 = 1;
+    pub(super) const TEXT: u64 = 22;
+    pub(super) const TYPES: u64 = 37;
+    pub(super) const RODATA: u64 = 39;
+    pub(super) const FUNCTION_DATA: [u64; 3] = [38, 40, 43];
+}
+
+/// The addresses that a table refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct GoAddresses {
+    /// The start of the code, from Go 1.18 on.
+    pub(crate) code: Option<u64>,
+    /// The start of the data of functions, from Go 1.18 on.
+    pub(crate) function_data: Option<u64>,
+}
+
+/// A section: its address and its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed<'t> {
+    pub(crate) address: u64,
     pub(crate) data: &'t [u8],
+}
+
+impl Placed<'_> {
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.address..self.address.saturating_add(self.data.len() as u64)
+    }
+}
+
+/// A program, as far as its table is concerned.
+pub(crate) struct Program<'t> {
     pub(crate) endian: Endianness,
-    /// The address that the dynamic linker stores at an offset of the table, if it does.
-    pub(crate) relocated: &'t dyn Fn(u64) -> Option<u64>,
-    /// The start of the code, if the table lacks it.
+    pub(crate) table: Placed<'t>,
+    pub(crate) module: Option<Placed<'t>>,
+    /// What the dynamic linker stores at addresses of both sections.
+    pub(crate) relocated: HashMap<u64, u64>,
+    /// The start of the code, if the table and the module data lack it.
     pub(crate) text: Option<u64>,
 }
 
+impl Program<'_> {
+    /// The addresses that the table refers to, and its functions; `None` if it is not a table of a known version.
+    pub(crate) fn read(&self) -> Option<(GoAddresses, Vec<Symbol>)> {
+        let table = Table { data: self.table.data, endian: self.endian };
+        let layout = table.layout()?;
+        let mut addresses = GoAddresses::default();
+        if layout.start.is_some() {
+            let start = self.word(self.table, layout.start?).filter(|&start| start != 0);
+            let module = self.module(layout.names);
+            let in_module = |number| self.word(self.module?, module?.checked_add(number * layout.pointer)?);
+            let code = start.or_else(|| in_module(word::TEXT).filter(|&text| text != 0)).or(self.text);
+            addresses.code = Some(code?);
+            let [old, middle, new] = word::FUNCTION_DATA;
+            let number = match layout.magic {
+                MAGIC_1_18 => old,
+                _ if in_module(word::RODATA) > in_module(word::TYPES) => new,
+                _ => middle,
+            };
+            addresses.function_data = in_module(number);
+        }
+        let pointer = |at| self.word(self.table, at);
+        Some((addresses, table.functions(&layout, addresses, &pointer)?))
+    }
+
+    /// The offset of the module data in their section.
+    fn module(&self, names: u64) -> Option<u64> {
+        let module = self.module?;
+        let size = self.pointer()?;
+        let names = self.table.address.checked_add(names)?;
+        (0..module.data.len() as u64).step_by(size as usize).find(|at| {
+            self.word(module, *at) == Some(self.table.address)
+                && self.word(module, at + word::NAMES * size) == Some(names)
+        })
+    }
+
+    fn pointer(&self) -> Option<u64> {
+        Some((*self.table.data.get(7)?).into())
+    }
+
+    /// The number of the size of a pointer at an offset of a section.
+    fn word(&self, section: Placed<'_>, at: u64) -> Option<u64> {
+        let stored = self.relocated.get(&section.address.checked_add(at)?).copied();
+        stored.or_else(|| number(section.data, self.endian, at, self.pointer()?))
+    }
+}
+
+/// A table.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'t> {
+    pub(crate) data: &'t [u8],
+    pub(crate) endian: Endianness,
+}
+
 /// The positions in a table.
-struct Layout {
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    magic: u64,
+    /// The size of an instruction, bytes.
+    pub(crate) instruction: u64,
+    /// The size of a pointer, bytes.
+    pub(crate) pointer: u64,
     count: u64,
-    names: u64,
+    pub(crate) names: u64,
+    /// The offsets of the names of files, by unit and number; up to Go 1.15 without units.
+    pub(crate) units: u64,
+    /// The names of files.
+    pub(crate) files: u64,
+    /// The tables by address.
+    pub(crate) pcs: u64,
     functions: u64,
     /// The offset that those of records are relative to.
     records: u64,
-    /// The address that those of functions are relative to, if they are u32.
+    /// The offset of the address that those of functions are relative to, if they are u32.
     start: Option<u64>,
 }
 
+/// The u32s of a record, by number. Up to Go 1.15, `UNIT` and what follows is absent. The numbers of
+/// functions' data and of data by address are followed by these lists: [`Record::pc_data`] and
+/// [`Record::function_data`].
+pub(crate) struct Record {
+    /// The address of the function.
+    pub(crate) entry: u64,
+    /// The offset of `NAME` in the table.
+    at: u64,
+    /// The number of u32s up to the list of data by address.
+    fields: u64,
+    /// The size of an element of the list of the function's data, bytes.
+    width: u64,
+}
+
+impl Record {
+    pub(crate) const NAME: u64 = 0;
+    /// Offsets in the tables by address: the number of the file, and the line.
+    pub(crate) const FILES: u64 = 4;
+    pub(crate) const LINES: u64 = 5;
+    const PC_DATA: u64 = 6;
+    pub(crate) const UNIT: u64 = 7;
+}
+
+const MAGIC_1_2: u64 = 0xffff_fffb;
+const MAGIC_1_16: u64 = 0xffff_fffa;
+const MAGIC_1_18: u64 = 0xffff_fff0;
+const MAGIC_1_20: u64 = 0xffff_fff1;
+
 impl Table<'_> {
-    /// The functions; `None` if it is not a table of a known version.
-    pub(crate) fn functions(&self) -> Option<Vec<Symbol>> {
-        let pointer = *self.data.get(7).filter(|size| matches!(size, 4 | 8))?;
-        let Layout { count, names, functions, records, start } = self.layout(pointer)?;
-        let width = if start.is_some() { 4 } else { pointer };
-        let mut names = Names::new(self.data.get(usize::try_from(names).ok()?..)?);
-        let address = |at: u64| match start {
-            Some(start) => start.checked_add(self.number(at, 4)?),
-            None => (self.relocated)(at).or_else(|| self.number(at, width)),
+    pub(crate) fn layout(&self) -> Option<Layout> {
+        let magic = self.number(0, 4)?;
+        let pointer = u64::from(*self.data.get(7).filter(|size| matches!(size, 4 | 8))?);
+        let at = |number: u64| 8 + number * pointer;
+        let word = |number: u64| self.number(at(number), pointer);
+        let count = word(0)?;
+        let instruction = (*self.data.get(6)?).into();
+        let layout = |names, first: u64| {
+            let [units, files, pcs, functions] = [0, 1, 2, 3].map(|number| word(first + number));
+            let (units, files, pcs, functions) = (units?, files?, pcs?, functions?);
+            let records = functions;
+            Some(Layout {
+                magic,
+                instruction,
+                pointer,
+                count,
+                names,
+                units,
+                files,
+                pcs,
+                functions,
+                records,
+                start: None,
+            })
         };
+        match magic {
+            MAGIC_1_2 => {
+                let after = count.checked_mul(2)?.checked_add(2)?.checked_mul(pointer)?.checked_add(8)?;
+                let units = self.number(after, 4).unwrap_or(0);
+                let (names, files, pcs, records) = (0, 0, 0, 0);
+                let functions = at(1);
+                Some(Layout {
+                    magic,
+                    instruction,
+                    pointer,
+                    count,
+                    names,
+                    units,
+                    files,
+                    pcs,
+                    functions,
+                    records,
+                    start: None,
+                })
+            }
+            MAGIC_1_16 => layout(word(2)?, 3),
+            MAGIC_1_18 | MAGIC_1_20 => Some(Layout { start: Some(at(2)), ..layout(word(3)?, 4)? }),
+            _ => None,
+        }
+    }
+
+    /// The functions. The dynamic linker may store the address of one.
+    fn functions(
+        &self,
+        layout: &Layout,
+        addresses: GoAddresses,
+        stored: &dyn Fn(u64) -> Option<u64>,
+    ) -> Option<Vec<Symbol>> {
+        let mut names = Names::new(self.data.get(usize::try_from(layout.names).ok()?..)?);
         let mut list = Vec::new();
         // The table may end before the count.
-        for number in 0..count {
-            let at = functions.checked_add(number.checked_mul(2 * u64::from(width))?)?;
-            let next = at.checked_add(2 * u64::from(width))?;
-            let (Some(from), Some(to)) = (address(at), address(next)) else { break };
-            let Some(record) = self.number(at + u64::from(width), width) else { break };
-            let name =
-                records.checked_add(record).and_then(|at| self.number(at.checked_add(width.into())?, 4));
-            let place = names.range(name.unwrap_or(0) as u32);
+        for number in 0..layout.count {
+            let address = |number| self.address(layout, addresses, number, stored);
+            let (Some(from), Some(to)) = (address(number), address(number + 1)) else { break };
+            let Some(record) = self.record(layout, number, from) else { break };
+            let name = self.field(&record, Record::NAME).unwrap_or(0);
+            let place = names.range(name as u32);
             let Some(name) = names.name(place).filter(|name| !name.is_empty()) else { continue };
             list.push(Symbol {
                 start: from,
@@ -82,32 +266,98 @@ impl Table<'_> {
         Some(list)
     }
 
-    fn layout(&self, pointer: u8) -> Option<Layout> {
-        let at = |number: u64| 8 + number * u64::from(pointer);
-        let word = |number: u64| self.number(at(number), pointer);
-        let count = word(0)?;
-        Some(match self.number(0, 4)? {
-            0xffff_fffb => Layout { count, names: 0, functions: at(1), records: 0, start: None },
-            0xffff_fffa => {
-                Layout { count, names: word(2)?, functions: word(6)?, records: word(6)?, start: None }
+    /// The address of the function with this number.
+    fn address(
+        &self,
+        layout: &Layout,
+        addresses: GoAddresses,
+        number: u64,
+        stored: &dyn Fn(u64) -> Option<u64>,
+    ) -> Option<u64> {
+        let at = layout.functions.checked_add(number.checked_mul(2 * layout.width())?)?;
+        match addresses.code {
+            Some(code) => code.checked_add(self.number(at, 4)?),
+            None => stored(at),
+        }
+    }
+
+    /// The record of the function with this number, at this address.
+    fn record(&self, layout: &Layout, number: u64, entry: u64) -> Option<Record> {
+        let width = layout.width();
+        let at = layout.functions.checked_add(number.checked_mul(2)?.checked_add(1)?.checked_mul(width)?)?;
+        let at = layout.records.checked_add(self.number(at, width)?)?.checked_add(width)?;
+        let fields = match layout.magic {
+            MAGIC_1_2 => 8,
+            MAGIC_1_20 => 10,
+            _ => 9,
+        };
+        Some(Record { entry, at, fields, width })
+    }
+
+    /// The record of the function at an address of a program that the dynamic linker did not change.
+    pub(crate) fn find(&self, layout: &Layout, addresses: GoAddresses, address: u64) -> Option<Record> {
+        let stored = |at| self.number(at, layout.pointer);
+        let start = |number| self.address(layout, addresses, number, &stored);
+        let (mut from, mut to) = (0, layout.count);
+        while from < to {
+            let middle = from.midpoint(to);
+            match start(middle).is_some_and(|start| start <= address) {
+                true => from = middle + 1,
+                false => to = middle,
             }
-            0xffff_fff0 | 0xffff_fff1 => {
-                let start = (self.relocated)(at(2)).or_else(|| word(2)).filter(|&start| start != 0);
-                let start = Some(start.or(self.text)?);
-                Layout { count, names: word(3)?, functions: word(7)?, records: word(7)?, start }
-            }
-            _ => return None,
-        })
+        }
+        let number = from.checked_sub(1)?;
+        let entry = start(number)
+            .filter(|&entry| start(number + 1).is_some_and(|end| (entry..end).contains(&address)))?;
+        self.record(layout, number, entry)
+    }
+
+    /// The u32 of a record with this number.
+    pub(crate) fn field(&self, record: &Record, number: u64) -> Option<u64> {
+        self.number(record.at.checked_add(number * 4)?, 4)
+    }
+
+    /// The offset of a table by address in the list of those.
+    pub(crate) fn pc_data(&self, record: &Record, number: u64) -> Option<u64> {
+        let count = self.field(record, Record::PC_DATA)?;
+        (number < count).then(|| self.field(record, record.fields + number))?
+    }
+
+    /// The address or offset of data of the function, up to Go 1.17 the address, and absent up to 1.15.
+    pub(crate) fn function_data(&self, record: &Record, number: u64) -> Option<u64> {
+        let counts = record.at.checked_add((record.fields - 1) * 4)?;
+        let count = *self.data.get(usize::try_from(counts.checked_add(3)?).ok()?)?;
+        let after = self.field(record, Record::PC_DATA)?.checked_add(record.fields)?.checked_mul(4)?;
+        let list = record.at.checked_add(after)?.checked_next_multiple_of(record.width)?;
+        (number < count.into())
+            .then(|| self.number(list.checked_add(number * record.width)?, record.width))?
     }
 
     /// A number of 4 or 8 bytes of the table.
-    fn number(&self, at: u64, size: u8) -> Option<u64> {
+    pub(crate) fn number(&self, at: u64, size: u64) -> Option<u64> {
         number(self.data, self.endian, at, size)
     }
 }
 
+impl Layout {
+    /// The size of an address in the list of functions, bytes.
+    fn width(&self) -> u64 {
+        if self.start.is_some() { 4 } else { self.pointer }
+    }
+
+    /// True if units have files of their own, and functions have data with inlined calls.
+    pub(crate) fn has_units(&self) -> bool {
+        self.magic != MAGIC_1_2
+    }
+
+    /// True from Go 1.20 on: the calls in the data of a function are short.
+    pub(crate) fn has_short_calls(&self) -> bool {
+        self.magic == MAGIC_1_20
+    }
+}
+
 /// A number of 4 or 8 bytes.
-pub(crate) fn number(data: &[u8], endian: Endianness, at: u64, size: u8) -> Option<u64> {
+pub(crate) fn number(data: &[u8], endian: Endianness, at: u64, size: u64) -> Option<u64> {
     let bytes = data.get(usize::try_from(at).ok()?..)?;
     match size {
         4 => Some(endian.read_u32(*bytes.first_chunk()?).into()),
@@ -159,7 +409,9 @@ mod tests {
     }
 
     fn read(data: &[u8], text: Option<u64>) -> Option<Vec<String>> {
-        let functions = Table { data, endian: LE, relocated: &|_| None, text }.functions()?;
+        let table = Placed { address: 0x8000, data };
+        let program = Program { endian: LE, table, module: None, relocated: HashMap::new(), text };
+        let (_, functions) = program.read()?;
         let shown = |symbol: &Symbol| format!("{:x}-{:x} {}", symbol.start, symbol.end, symbol.shown());
         Some(functions.iter().map(shown).collect())
     }
@@ -176,6 +428,36 @@ mod tests {
         data[24..32].fill(0);
         assert_eq!(read(&data, None), None);
         assert_eq!(read(&data, Some(0x1000)).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_data_of_functions_begin_where_the_module_data_of_each_version_say() {
+        // Up to 1.26, read-only data begin with types; in 1.27, the types end there.
+        for (magic, rodata, expected) in
+            [(MAGIC_1_18, 0, 38), (MAGIC_1_20, 0x3000, 40), (MAGIC_1_20, 0x4000, 43)]
+        {
+            let (table, mut words) = (table(magic as u32), [0_u64; 50]);
+            // The module data begin after three other words.
+            for (number, value) in [(0, 0x8000), (1, 0x8048), (22, 0x1000), (37, 0x3000), (39, rodata)] {
+                words[3 + number] = value;
+            }
+            for number in [38, 40, 43] {
+                words[3 + number] = number as u64;
+            }
+            let data = words.map(u64::to_le_bytes).concat();
+            let (table, module) =
+                (Placed { address: 0x8000, data: &table }, Placed { address: 0x9000, data: &data });
+            let program =
+                Program { endian: LE, table, module: Some(module), relocated: HashMap::new(), text: None };
+            let (addresses, _) = program.read().unwrap();
+            assert_eq!(addresses.function_data, Some(expected), "{magic:x}");
+            // In a position-independent program, they are in relocations.
+            let stored: HashMap<u64, u64> = (0x9000..).step_by(8).zip(words).collect();
+            let empty = vec![0; data.len()];
+            let module = Some(Placed { data: &empty, ..module });
+            let program = Program { module, relocated: stored, ..program };
+            assert_eq!(program.read().unwrap().0, addresses, "{magic:x}");
+        }
     }
 
     /// Regression: a stripped program of Go had the names of no function.

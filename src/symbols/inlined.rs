@@ -14,7 +14,10 @@ use addr2line::gimli::{
 };
 use addr2line::{Context, FrameIter, LookupContinuation as _, LookupResult, SplitDwarfLoad};
 
+use crate::Call;
 use crate::dwarf::{Dwarf, DwarfFiles, Meter, Metered, check_abbreviations};
+use crate::golines::GoLines;
+use crate::gopclntab::GoAddresses;
 
 /// The files with the DWARF of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +32,8 @@ pub struct DwarfPlaces {
     pub folders: Vec<PathBuf>,
     /// Roots, below which split units are where the compiler put them.
     pub roots: Vec<PathBuf>,
+    /// What the table of a Go program without DWARF refers to; it is read in its place.
+    pub go: Option<GoAddresses>,
 }
 
 impl DwarfPlaces {
@@ -37,14 +42,15 @@ impl DwarfPlaces {
         let name = [file.file_name().unwrap_or_default().as_bytes(), b".dwp"].concat();
         let packages = vec![file.with_file_name(OsStr::from_bytes(&name))];
         let folders = file.parent().map(Path::to_owned).into_iter().collect();
-        DwarfPlaces { file, common: None, packages, folders, roots: vec![PathBuf::from("/")] }
+        DwarfPlaces { file, common: None, packages, folders, roots: vec![PathBuf::from("/")], go: None }
     }
 }
 
-/// The DWARF of a file.
+/// The DWARF of a file, or the table of a Go program without.
 pub struct Inlined<'a> {
     files: &'a DwarfFiles,
     meter: &'a Meter,
+    go: Option<GoLines<'a>>,
     /// `None` if reading stopped before anything was known.
     context: Option<Context<Metered<'a>>>,
     packages: Vec<DwarfPackage<Metered<'a>>>,
@@ -53,17 +59,6 @@ pub struct Inlined<'a> {
     roots: Vec<PathBuf>,
     /// Files of single split units, by path.
     split: RefCell<HashMap<PathBuf, Option<Arc<Dwarf<'a>>>>>,
-}
-
-/// A function at an address.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// Its name in DWARF, possibly mangled; see [`ShownNames`](crate::ShownNames).
-    pub symbol: String,
-    /// The source file.
-    pub file: Option<String>,
-    /// The source line, from 1.
-    pub line: Option<u32>,
 }
 
 /// The name of a lambda without a linkage name. Alone it stands for all of them.
@@ -76,8 +71,9 @@ impl<'a> Inlined<'a> {
     /// Opens the DWARF of a file, if it has any. A unit is read when one of its addresses is looked up. Split
     /// DWARF is found in packages (`.dwp`) or where the compiler put it (`.dwo`).
     pub fn open(files: &'a DwarfFiles, places: &DwarfPlaces) -> Option<Inlined<'a>> {
-        let DwarfPlaces { file, common, packages, folders, roots } = places;
+        let DwarfPlaces { file, common, packages, folders, roots, go } = places;
         let meter = files.meter();
+        let go = go.and_then(|addresses| GoLines::open(files, file, addresses, meter));
         meter.begin();
         let context = || {
             let mut dwarf = files.open(file, meter)?;
@@ -86,13 +82,13 @@ impl<'a> Inlined<'a> {
             }
             Context::from_dwarf(dwarf).ok()
         };
-        let context = context();
-        (context.is_some() || meter.stopped().is_some()).then_some(())?;
+        let context = if go.is_none() { context() } else { None };
+        (go.is_some() || context.is_some() || meter.stopped().is_some()).then_some(())?;
         let packages: BTreeSet<&PathBuf> = packages.iter().collect();
         let packages =
             packages.into_iter().filter_map(|package| files.open_package(package, meter)).collect();
         let (folders, roots) = (folders.clone(), roots.clone());
-        Some(Inlined { files, meter, context, packages, folders, roots, split: RefCell::default() })
+        Some(Inlined { files, meter, go, context, packages, folders, roots, split: RefCell::default() })
     }
 
     /// The functions at a virtual address of the file, innermost first. The last one is the function of the
@@ -100,6 +96,9 @@ impl<'a> Inlined<'a> {
     /// [`crate::DWARF_STACK`] bytes.
     pub fn at(&self, address: u64) -> Vec<Call> {
         self.meter.begin();
+        if let Some(go) = &self.go {
+            return go.at(address);
+        }
         let mut calls = Vec::new();
         let Ok(mut frames) = self.frames(address) else { return calls };
         while let Ok(Some(frame)) = frames.next() {

@@ -10,6 +10,7 @@ mod compressed;
 mod debuginfod;
 mod dwarf;
 mod elf;
+mod golines;
 mod gopclntab;
 mod inlined;
 mod kallsyms;
@@ -34,7 +35,8 @@ pub use crate::compressed::MOST_READ;
 pub use crate::debuginfod::Debuginfod;
 pub use crate::dwarf::{DWARF_STACK, DwarfFiles, Mapped};
 pub use crate::elf::ElfFile;
-pub use crate::inlined::{Call, DwarfPlaces, Inlined};
+pub use crate::gopclntab::GoAddresses;
+pub use crate::inlined::{DwarfPlaces, Inlined};
 pub use crate::memory::KernelCode;
 pub use crate::name::Name;
 pub use crate::plt::Stub;
@@ -67,6 +69,17 @@ impl Symbol {
     pub fn shown(&self) -> Cow<'_, str> {
         shown::shown(&self.name)
     }
+}
+
+/// A function at an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Its name in DWARF, possibly mangled; see [`ShownNames`].
+    pub symbol: String,
+    /// The source file.
+    pub file: Option<String>,
+    /// The source line, from 1.
+    pub line: Option<u32>,
 }
 
 /// perf's page size when it guesses the end of the last symbol, bytes.

@@ -471,7 +471,8 @@ impl Sources {
         let lacks = !elf.has_symtab || !elf.has_dwarf;
         let debug = lacks.then(|| self.debug_file(elf, place, recorded)).flatten();
         let in_debug = || debug.as_ref().and_then(|(place, debug)| self.dwarf(debug, place, recorded));
-        let mut dwarf = self.dwarf(elf, place, recorded).or_else(in_debug);
+        let in_table = || Some(DwarfPlaces { go: Some(elf.go?), ..DwarfPlaces::of(place.to_owned()) });
+        let mut dwarf = self.dwarf(elf, place, recorded).or_else(in_debug).or_else(in_table);
         if let Some(dwarf) = &mut dwarf {
             // `prog.dwp` or `prog.debug.dwp`, beside the file or where that was recorded.
             let own = build_id::without_deleted(recorded).file_name();
