@@ -307,6 +307,7 @@ mod tests {
                 "MINUS_TWO",
             ),
             (r#""%s", REC->pid ? __print_symbolic(REC->args[0], { 1 << 2 | 1, "FIVE" }) : "none""#, "FIVE"),
+            (r#""%s", __print_symbolic(REC->args[0] - 3, { 1 << TIMER_SOFTIRQ, "TIMER" })"#, "TIMER"),
             (
                 r#""%s", __print_symbolic(REC->args[0] - 3, { TIMER_SOFTIRQ, "TIMER" }, { NET_TX_SOFTIRQ, "NET" })"#,
                 "NET",

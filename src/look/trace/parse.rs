@@ -205,11 +205,13 @@ struct Parser<'p> {
     /// The number of operators in the current value.
     operators: usize,
     unknown: Vec<String>,
+    /// True in the number of a name, where constants of the kernel have their values.
+    in_names: bool,
 }
 
 /// Parses the text after `print fmt:`; the error is the reason why it can't be used.
 pub(super) fn parse(text: &str, fields: &[NamedField<'_>], long: u8) -> Result<Parts, String> {
-    let mut parser = Parser { rest: text, fields, long, operators: 0, unknown: Vec::new() };
+    let mut parser = Parser { rest: text, fields, long, operators: 0, unknown: Vec::new(), in_names: false };
     let format = parser.string()?;
     let mut args = Vec::new();
     while parser.takes(",") {
@@ -522,9 +524,13 @@ impl<'p> Parser<'p> {
             return Ok(Expr::Number(number));
         }
         if !self.takes("(") {
-            // perf calculates with 0, too.
-            self.unknown.push(word.to_owned());
-            return Ok(Expr::Number(IntType::S64.number(0)));
+            let known = CONSTANTS.iter().find(|(constant, _)| self.in_names && *constant == word);
+            let value = known.map_or(0, |(_, value)| *value);
+            if known.is_none() {
+                // perf calculates with 0, too.
+                self.unknown.push(word.to_owned());
+            }
+            return Ok(Expr::Number(wide(value)));
         }
         let of = self.call(word, depth)?;
         self.must(")")?;
@@ -692,12 +698,10 @@ impl<'p> Parser<'p> {
             // Only the number is kept, not the expression.
             self.operators = 0;
             let unknown = self.unknown.len();
+            let outer = std::mem::replace(&mut self.in_names, true);
             let number = self.expr(depth + 1)?;
+            self.in_names = outer;
             let number = number.constant().ok_or("the value of a name is not a number")?;
-            let constant = self.unknown.get(unknown).and_then(|name| {
-                let known = CONSTANTS.iter().find(|(constant, _)| constant == name);
-                known.map(|(_, value)| *value)
-            });
             self.must(",")?;
             // A null pointer ends the list.
             let name = match self.expr(depth + 1)? {
@@ -706,11 +710,8 @@ impl<'p> Parser<'p> {
                 _ => return Err("the name of a value is not a text".to_owned()),
             };
             self.must("}")?;
-            if constant.is_some() {
-                self.unknown.truncate(unknown);
-            }
             let is_known = self.unknown.len() == unknown;
-            names.extend(name.filter(|_| is_known).map(|name| (constant.unwrap_or(number), name)));
+            names.extend(name.filter(|_| is_known).map(|name| (number, name)));
         }
         self.operators = before;
         if names.is_empty() && self.unknown.is_empty() {
