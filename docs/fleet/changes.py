@@ -67,11 +67,12 @@ def by_build(args, query, paths):
     (program,) = args.rest
     # A recording counts for the build that has the most samples in it.
     rows = query(
-        f"""SELECT arg_max(build_id, n), recording, host, date FROM (
-            SELECT d.build_id, s.recording, s.host, CAST(s.date AS VARCHAR) AS date, count(*) AS n FROM samples s
-            JOIN frames f ON f.recording = s.recording AND f.frame = s.frame
-            JOIN dsos d ON d.recording = f.recording AND d.dso = f.dso
-            WHERE d.build_id IS NOT NULL AND regexp_extract(d.path, '[^/]*$') = '{program.replace("'", "''")}'
+        f"""WITH places AS MATERIALIZED (
+            SELECT recording, frame, build_id FROM frames JOIN dsos USING (recording, dso)
+            WHERE build_id IS NOT NULL AND regexp_extract(path, '[^/]*$') = '{program.replace("'", "''")}')
+        SELECT arg_max(build_id, n), recording, host, date FROM (
+            SELECT build_id, recording, s.host, CAST(s.date AS VARCHAR) AS date, count(*) AS n
+            FROM samples s JOIN places USING (recording, frame)
             GROUP BY ALL) GROUP BY recording, host, date ORDER BY date, recording"""
     )
     builds = {}

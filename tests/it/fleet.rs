@@ -404,6 +404,61 @@ fn planted_regressions_are_found_and_nothing_else(tier: Tier) {
 }
 
 #[test]
+fn the_days_of_a_lake_are_merged_into_one_file_each_without_a_change_of_rows() {
+    let Some(python) = python("pyarrow.parquet") else { return };
+    let (fleet, _) = fifty();
+    fleet.tables(&[]);
+    let out = fleet.path("out");
+    fs::create_dir(&out).unwrap();
+    fs::rename(fleet.path("tables"), out.join("tables")).unwrap();
+    let tables = out.join("tables");
+    let rows = |table| {
+        let rows = rows_below(&tables, table);
+        let mut rows: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+        rows.sort();
+        rows
+    };
+    let names = ["samples", "frames", "recordings"];
+    let before = names.map(rows);
+    let compact = root().join("docs/fleet/compact.py");
+    let compact = compact.to_str().unwrap();
+    let merge = |before: &str| {
+        let ran = python(&[compact, "--before", before, "out"], fleet.folder.path());
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        ran.text()
+    };
+    // No day is over.
+    merge("2026-11-16");
+    let days = |table: &str| {
+        let folders: BTreeMap<String, usize> = files(&tables)
+            .iter()
+            .filter(|file| file.starts_with(table))
+            .fold(BTreeMap::new(), |mut all, file| {
+                *all.entry(file.rsplit_once('/').unwrap().0.to_owned()).or_default() += 1;
+                all
+            });
+        folders
+    };
+    assert!(days("samples").values().any(|&files| files > 1));
+    merge("2027-01-01");
+    assert!(days("samples").values().all(|&files| files == 1), "{:?}", days("samples"));
+    assert_eq!(names.map(rows), before);
+    // A killed run has not removed all parts.
+    let day = tables.join(days("samples").into_keys().next().unwrap());
+    let whole = files(&day)[0].clone();
+    fs::rename(day.join(&whole), day.join(format!("{whole}.new"))).unwrap();
+    fs::copy(day.join(format!("{whole}.new")), day.join("part-1.parquet")).unwrap();
+    fs::write(
+        day.join("_parts"),
+        serde_json::json!([whole, ["part-0.parquet", "part-1.parquet"]]).to_string(),
+    )
+    .unwrap();
+    merge("2027-01-01");
+    assert_eq!(files(&day), [whole]);
+    assert_eq!(names.map(rows), before);
+}
+
+#[test]
 fn the_examples_of_the_guide_can_be_parsed() {
     let folder = root().join("docs/fleet");
     let names: Vec<String> = files(&folder);
