@@ -29,13 +29,18 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 /// in the header or among the records. If they are equal, nothing is printed to standard output.
 ///
 /// With --profile, the weight of all samples (the sum of their periods; of cpu-clock, time) and of each
-/// function is compared, per run. Functions that changed by --threshold or more are listed. They count as
-/// changed if that is more than two kinds of noise: that of sampling (a binomial test), and that between runs
-/// (Student's t test; for a function, its own variance and, half as much, that of the typical function). The
-/// probability of any false change is 5 %: a third of it for the total, the rest for the functions in
-/// proportion to their shares (Holm's method). --vs takes several runs on each side; five are enough. With
-/// one run on each side, only the noise of sampling is known, and the exit code is 4 only if --threshold is
-/// given. If there are several events, cycles or a clock is compared, unless --event selects some.
+/// function is compared, per run or, with --per, per unit of work. Functions that changed by
+/// --threshold of a run or more are listed: how much more or less they weigh (± the 95 % confidence
+/// interval), the probability p of such a change by noise, and the least change that 8 of 10 such
+/// comparisons find. They count as changed if that is more than two kinds of noise: that of sampling (a
+/// binomial test), and that between runs (Student's t test; for a function, its own variance and, half
+/// as much, that of the typical function; if at least four runs of each side took turns and the
+/// machine's speed varied, by their differences). Programs and libraries are the same by build-id, else
+/// by name without folder and version. The probability of any false change is 5 %: a third of it for
+/// the total, the rest for the functions in proportion to their shares (Holm's method). --vs takes
+/// several runs on each side; five are enough. With one run on each side, only the noise of sampling is
+/// known, and the exit code is 4 only if --threshold is given. If there are several events, cycles or a
+/// clock is compared, unless --event selects some.
 ///
 /// Examples:
 ///   perfx diff a.data b.data
@@ -43,6 +48,7 @@ use crate::io::source::{Source, refuse_twice, temp_files};
 ///   perfx inject -b perf.data | perfx diff --json perf.data -
 ///   perfx diff --profile --threshold 2% before.data after.data
 ///   perfx diff --profile before-*.data --vs after-*.data
+///   perfx diff --profile --per http:request before-*.data --vs after-*.data
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, after_help = EXIT_CODES)]
 pub(crate) struct Diff {

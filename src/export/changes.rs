@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use perfx_format::Time;
 use perfx_look::json::Decimal;
 use perfx_look::render::readable;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::functions::NamedStacks;
-use crate::noise::{Spread, beyond_noise, sampling};
+use crate::noise::{NORMAL, Spread, beyond_noise, sampling, student};
 use crate::stacks::{Row, Stacks, Weight};
 
 /// The share of the error spent on the sum of all samples. A general slowdown shows there long before it does in
@@ -18,6 +19,15 @@ const ERROR_OF_ALL: f64 = 1.0 / 3.0;
 /// The samples per run that a function needs to estimate how much functions vary: with fewer, single samples
 /// dominate its variance.
 const SAMPLES_TO_VARY: f64 = 10.0;
+
+/// The probability that a change is within its margin, and that a detectable change is found.
+const CONFIDENCE: f64 = 0.95;
+const POWER: f64 = 0.8;
+
+/// The least number of turns that are compared by their differences, and the part of the least change found
+/// otherwise that these must find.
+const TURNS: usize = 4;
+const PAYS: f64 = 0.8;
 
 /// The changes of the sampled functions, as [`compare()`] returns it.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
@@ -36,6 +46,10 @@ pub struct ProfileDiff {
     pub shares: bool,
     /// Weights are times, ns
     pub time: bool,
+    /// The event whose number is the work of a run; null if each run has the same work
+    pub per: Option<String>,
+    /// The runs of the sides took turns, so that each was compared with the other one of its turn
+    pub paired: bool,
     /// One side
     pub a: ProfileSide,
     /// The other side
@@ -73,7 +87,7 @@ pub struct ProfileSide {
     pub weight: Decimal<u64>,
 }
 
-/// The average weight of a part of the samples in a run of each side.
+/// The average weight of a part of the samples in a run of each side, or per unit of work.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct Change {
@@ -87,6 +101,12 @@ pub struct Change {
     pub share_b: f64,
     /// Change of the weight, percent of all that a run of the first side weighs; or of the share, percentage points
     pub change: f64,
+    /// Change of the weight, or of the share, percent of that of the first side; null if that is 0
+    pub relative: Option<f64>,
+    /// Half of the 95 % confidence interval of `relative`; null if that is null, or was not tested
+    pub margin: Option<f64>,
+    /// The least `relative` that 8 of 10 such comparisons find; null as `margin`
+    pub detectable: Option<f64>,
     /// The probability of such a change by noise alone; null if it was not tested
     pub probability: Option<f64>,
     /// True if it is more than noise, and not less than the threshold
@@ -118,7 +138,7 @@ pub struct FunctionChange {
 }
 
 /// The options of a comparison.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ChangeOptions {
     /// The least change that counts, percent.
     pub threshold: f64,
@@ -130,6 +150,8 @@ pub struct ChangeOptions {
     pub total: bool,
     /// Shares in place of weights.
     pub shares: bool,
+    /// The event whose number is the work of a run.
+    pub per: Option<String>,
 }
 
 /// The samples of one recording.
@@ -141,6 +163,10 @@ pub struct Run {
     pub time: bool,
     /// Their samples.
     pub samples: u64,
+    /// The work that was done; `None` if it is the same in each run.
+    pub work: Option<u64>,
+    /// The time of the first sample.
+    pub start: Option<Time>,
     weight: u64,
     /// The sum of the squares of their periods.
     squares: f64,
@@ -159,7 +185,7 @@ impl Run {
         total: bool,
         count: impl Fn(&Row, &Weight) -> Option<u64>,
     ) -> Run {
-        let mut run = Run::default();
+        let mut run = Run { start: stacks.span().map(|(first, _)| first), ..Run::default() };
         for (row, of) in &stacks.rows {
             let Some(weight) = count(row, of) else { continue };
             run.samples += of.samples;
@@ -184,22 +210,30 @@ impl Run {
     fn function(&self, at: usize) -> u64 {
         self.functions.get(at).copied().unwrap_or(0)
     }
+
+    fn units(&self) -> f64 {
+        self.work.map_or(1.0, |work| work as f64)
+    }
 }
 
 /// The weight of a part of the samples in a run.
 type PartOf<'p> = &'p dyn Fn(&Run) -> u64;
 
 struct Sides<'r> {
-    runs: [&'r [Run]; 2],
-    options: ChangeOptions,
-    /// The average weight of all samples of a run.
+    /// By time, if they took turns.
+    runs: [Vec<&'r Run>; 2],
+    paired: bool,
+    options: &'r ChangeOptions,
+    /// The units of work of all runs.
+    units: [f64; 2],
+    /// The average weight of all samples of a run, or per unit of work.
     means: [f64; 2],
     /// The weight of a sample in the sense of [`sampling`].
     of_sample: [f64; 2],
 }
 
 /// Compares the runs of two sides, each with at least one.
-pub fn compare(named: &NamedStacks, runs: [&[Run]; 2], options: ChangeOptions) -> ProfileDiff {
+pub fn compare(named: &NamedStacks, runs: [&[Run]; 2], options: &ChangeOptions) -> ProfileDiff {
     let sides = Sides::new(runs, options);
     let mut all = sides.change(&|run| run.weight);
     let mut functions: Vec<FunctionChange> = (0..)
@@ -229,6 +263,8 @@ pub fn compare(named: &NamedStacks, runs: [&[Run]; 2], options: ChangeOptions) -
         total: options.total,
         shares: options.shares,
         time: runs.iter().flat_map(|runs| runs.iter()).all(|run| run.time),
+        per: options.per.clone(),
+        paired: sides.paired,
         a: side(runs[0]),
         b: side(runs[1]),
         all,
@@ -249,48 +285,114 @@ fn side(runs: &[Run]) -> ProfileSide {
     ProfileSide { runs: runs.len(), events, samples, weight: Decimal(weight) }
 }
 
+/// Three digits: further ones would depend on the processor.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.2e}").parse().unwrap_or(number)
+}
+
+/// True if each two successive runs are of both sides.
+fn take_turns(runs: [&[Run]; 2]) -> bool {
+    let starts = (0..2).flat_map(|side| runs[side].iter().map(move |run| (run.start, side)));
+    let mut starts: Vec<(Option<Time>, usize)> = starts.collect();
+    starts.sort_unstable();
+    let is_apart = starts.windows(2).all(|two| two[0].0 < two[1].0);
+    let are_turns = starts.chunks(2).all(|turn| turn.len() == 2 && turn[0].1 != turn[1].1);
+    starts.len() >= 2 * TURNS && starts[0].0.is_some() && is_apart && are_turns
+}
+
 impl<'r> Sides<'r> {
-    fn new(runs: [&'r [Run]; 2], options: ChangeOptions) -> Sides<'r> {
+    fn new(runs: [&'r [Run]; 2], options: &'r ChangeOptions) -> Sides<'r> {
         let sum = |of: fn(&Run) -> f64| runs.map(|runs| runs.iter().map(of).sum::<f64>());
         let (weights, squares) = (sum(|run| run.weight as f64), sum(|run| run.squares));
-        let means = [0, 1].map(|side| weights[side] / runs[side].len() as f64);
         let of_sample =
             [0, 1].map(|side| if weights[side] > 0.0 { squares[side] / weights[side] } else { 0.0 });
-        Sides { runs, options, means, of_sample }
+        let units = sum(Run::units);
+        let take_turns = take_turns(runs);
+        let mut runs = runs.map(|runs| runs.iter().collect::<Vec<_>>());
+        if take_turns {
+            runs.iter_mut().for_each(|runs| runs.sort_by_key(|run| run.start));
+        }
+        let mut sides = Sides { runs, paired: false, options, units, means: [0.0; 2], of_sample };
+        sides.means = sides.averages(&|run| run.weight);
+        sides.paired = take_turns && sides.turns_differ();
+        sides
     }
 
-    /// The weight of a part in each run; with shares, a fraction.
+    /// True if the total varies so much between turns that differences in turns find smaller changes. They have
+    /// half as many degrees of freedom, so otherwise they find only larger ones.
+    fn turns_differ(&self) -> bool {
+        let [a, b] = self.averages_of_runs(&|run| run.weight);
+        let runs = [a.len(), b.len()];
+        let found =
+            |spread: Option<Spread>| spread.map(|spread| spread.difference(runs, &[1.0 - CONFIDENCE]));
+        let [turns, all] = [Spread::of_turns([&a, &b]), Spread::of([&a, &b])].map(found);
+        turns.zip(all).is_some_and(|(turns, all)| turns < PAYS * all)
+    }
+
+    /// The weight of a part in each run, or per unit of work.
+    fn averages_of_runs(&self, part: PartOf<'_>) -> [Vec<f64>; 2] {
+        self.runs.each_ref().map(|runs| runs.iter().map(|run| part(run) as f64 / run.units()).collect())
+    }
+
+    /// The average weight of a part in a run, or per unit of work.
+    fn averages(&self, part: PartOf<'_>) -> [f64; 2] {
+        self.averages_of_runs(part).map(|weights| weights.iter().sum::<f64>() / weights.len() as f64)
+    }
+
+    /// The weight of a part in each run, or per unit of work; with shares, a fraction.
     fn values(&self, part: PartOf<'_>) -> [Vec<f64>; 2] {
-        let value = |run: &Run| match self.options.shares {
+        let value = |run: &&Run| match self.options.shares {
             true if run.weight == 0 => 0.0,
             true => part(run) as f64 / run.weight as f64,
-            false => part(run) as f64,
+            false => part(run) as f64 / run.units(),
         };
-        self.runs.map(|runs| runs.iter().map(value).collect())
+        self.runs.each_ref().map(|runs| runs.iter().map(value).collect())
     }
 
     fn change(&self, part: PartOf<'_>) -> Change {
-        let weight = |side: usize| self.runs[side].iter().map(|run| part(run) as f64).sum::<f64>();
-        let [a, b] = [0, 1].map(|side| weight(side) / self.runs[side].len() as f64);
+        let [a, b] = self.averages(part);
         let percent = |part: f64, all: f64| if all > 0.0 { part * 100.0 / all } else { 0.0 };
         let [share_a, share_b] = [percent(a, self.means[0]), percent(b, self.means[1])];
+        let [before, after] = if self.options.shares { [share_a, share_b] } else { [a, b] };
         Change {
             a,
             b,
             share_a,
             share_b,
             change: if self.options.shares { share_b - share_a } else { percent(b - a, self.means[0]) },
+            relative: (before > 0.0).then(|| percent(after - before, before)),
+            margin: None,
+            detectable: None,
             probability: None,
             beyond_noise: false,
         }
     }
 
-    /// The number of samples in all runs of a side that weigh this much a run.
+    /// The number of samples in all runs of a side that weigh this much a run, or per unit of work.
     fn samples(&self, side: usize, weight: f64) -> f64 {
         match self.of_sample[side] {
             0.0 => 0.0,
-            of_sample => weight * self.runs[side].len() as f64 / of_sample,
+            of_sample => weight * self.units[side] / of_sample,
         }
+    }
+
+    fn spread(&self, [a, b]: &[Vec<f64>; 2]) -> Option<Spread> {
+        if self.paired { Spread::of_turns([a, b]) } else { Spread::of([a, b]) }
+    }
+
+    /// The change by noise, percent of the weight of the first side, that is less likely than each probability
+    /// in turn, added up.
+    fn by_noise(&self, change: &Change, spread: Option<Spread>, probabilities: &[f64]) -> Option<f64> {
+        let all = if self.options.shares { self.means[0] } else { 1.0 };
+        let before = change.relative.map(|_| change.a / all)?;
+        let runs = self.runs.each_ref().map(Vec::len);
+        let by_runs = spread.map_or(0.0, |spread| spread.difference(runs, probabilities) / before);
+        // The relative variance of a number of samples is its inverse.
+        let found = [self.samples(0, change.a), self.samples(1, change.b).max(1.0)];
+        let ratio = change.relative? / 100.0 + 1.0;
+        let variance = 1.0 / found[0] + ratio.powi(2) / found[1];
+        let sum: f64 = probabilities.iter().map(|&probability| student(NORMAL, probability)).sum();
+        Some(rounded(100.0 * by_runs.max(sum * variance.sqrt())))
     }
 
     /// The larger of the two noises' probabilities: a change must exceed both noises.
@@ -299,8 +401,6 @@ impl<'r> Sides<'r> {
         let exposures =
             [0, 1].map(|side| self.samples(side, if self.options.shares { self.means[side] } else { 1.0 }));
         let by_sampling = sampling(found, exposures);
-        // Further digits would depend on the processor.
-        let rounded = |probability: f64| format!("{probability:.2e}").parse().unwrap_or(probability);
         rounded(by_runs.map_or(by_sampling, |by_runs| by_runs.max(by_sampling)))
     }
 
@@ -329,37 +429,51 @@ impl<'r> Sides<'r> {
             }
         }
         let typical = self.typical(&parts);
-        let mut tests = Vec::new();
-        for (values, change) in &mut parts {
-            let values = [&*values[0], &*values[1]];
-            let spread = Spread::of(values);
+        let (mut tests, mut tested) = (Vec::new(), Vec::new());
+        let test = |values: &[Vec<f64>; 2], change: &mut Change, typical: Option<f64>| {
+            let spread = self.spread(values);
             let spread = spread.map(|spread| typical.map_or(spread, |typical| spread.moderated(typical)));
-            let probability = self.probability(change, spread.map(|spread| spread.between(values)));
+            let by_runs = spread.map(|spread| spread.between([&values[0], &values[1]]));
+            let probability = self.probability(change, by_runs);
             change.probability = Some(probability);
+            (probability, spread)
+        };
+        for (values, change) in parts {
+            let (probability, spread) = test(&values, change, typical);
             tests.push((probability, change.share_a + change.share_b));
+            tested.push((change, spread));
         }
-        let mut changes: Vec<&mut Change> = parts.into_iter().map(|(_, change)| change).collect();
         if !self.options.shares {
-            let [a, b] = self.values(&|run| run.weight);
-            let spread = Spread::of([&a, &b]);
-            let probability = self.probability(all, spread.map(|spread| spread.between([&a, &b])));
-            all.probability = Some(probability);
+            let (probability, spread) = test(&self.values(&|run| run.weight), all, None);
             let of_functions: f64 = tests.iter().map(|(_, share)| share).sum();
             let share = of_functions * ERROR_OF_ALL / (1.0 - ERROR_OF_ALL);
             tests.push((probability, if share > 0.0 { share } else { 1.0 }));
-            changes.push(all);
+            tested.push((all, spread));
         }
-        for (change, beyond) in changes.into_iter().zip(beyond_noise(&tests, self.options.error)) {
+        let error = self.options.error;
+        let weights: f64 = tests.iter().map(|(_, weight)| weight).sum();
+        let beyond = beyond_noise(&tests, error);
+        for (((change, spread), beyond), (_, weight)) in tested.into_iter().zip(beyond).zip(&tests) {
             change.beyond_noise = beyond && self.counts(change);
+            // The total, and functions that are shown.
+            if !self.counts(change) && change.share_a < 100.0 {
+                continue;
+            }
+            change.margin = self.by_noise(change, spread, &[1.0 - CONFIDENCE]);
+            // If nothing else has changed, Holm's method gives a test this error.
+            let own = error * weight / weights;
+            let least = self.options.threshold * 100.0 / change.share_a;
+            let found = self.by_noise(change, spread, &[own, 2.0 * (1.0 - POWER)]);
+            change.detectable = found.map(|found| rounded(found.max(least)));
         }
     }
 
     /// The typical relative variation of functions.
     fn typical(&self, functions: &[([Vec<f64>; 2], &mut Change)]) -> Option<f64> {
         let runs = self.runs[0].len() + self.runs[1].len();
-        let relative = |([a, b], change): &([Vec<f64>; 2], &mut Change)| {
+        let relative = |(values, change): &([Vec<f64>; 2], &mut Change)| {
             let samples = self.samples(0, change.a) + self.samples(1, change.b);
-            Some(Spread::of([a, b]).filter(|_| samples >= SAMPLES_TO_VARY * runs as f64)?.relative())
+            Some(self.spread(values).filter(|_| samples >= SAMPLES_TO_VARY * runs as f64)?.relative())
         };
         let mut relative: Vec<f64> = functions.iter().filter_map(relative).collect();
         relative.sort_by(f64::total_cmp);
@@ -467,8 +581,14 @@ mod tests {
         named
     }
 
-    const OPTIONS: ChangeOptions =
-        ChangeOptions { threshold: 1.0, error: 0.05, trusts_one_run: false, total: false, shares: false };
+    const OPTIONS: ChangeOptions = ChangeOptions {
+        threshold: 1.0,
+        error: 0.05,
+        trusts_one_run: false,
+        total: false,
+        shares: false,
+        per: None,
+    };
 
     /// 100 comparisons of two programs with this many runs a side.
     fn compared(runs: usize, [a, b]: [Program; 2], shares: bool) -> Vec<ProfileDiff> {
@@ -480,9 +600,29 @@ mod tests {
         (0..100)
             .map(|_| {
                 let (a, b) = (side(a, &mut random), side(b, &mut random));
-                compare(&named, [&a, &b], options)
+                compare(&named, [&a, &b], &options)
             })
             .collect()
+    }
+
+    /// 100 comparisons of programs whose runs take turns, on a machine whose speed varies between turns.
+    fn compared_in_turns(runs: u64, [a, b]: [Program; 2], varying: f64) -> Vec<ProfileDiff> {
+        let (named, mut random) = (named(), Random(0x9e37_79b9_7f4a_7c15));
+        let mut turn = |number: u64| {
+            let speed = random.about_one(varying);
+            let mut run = |program: Program, start: u64| {
+                let program = Program { all: program.all * speed, ..program };
+                Run { start: Time::from_ns(start), ..program.run(&mut random) }
+            };
+            // The sides need not always have the same order.
+            (run(a, 10 * number + number % 2), run(b, 10 * number + (number + 1) % 2))
+        };
+        let compare_turns = |_| {
+            let (mut a, b): (Vec<Run>, Vec<Run>) = (0..runs).map(&mut turn).unzip();
+            a.reverse();
+            compare(&named, [&a, &b], &OPTIONS)
+        };
+        (0..100).map(compare_turns).collect()
     }
 
     fn count(found: &[ProfileDiff], is: impl Fn(&ProfileDiff) -> bool) -> usize {
@@ -527,6 +667,45 @@ mod tests {
         assert!(changed <= 5, "{changed}");
     }
 
+    #[test]
+    fn runs_that_take_turns_are_compared_in_pairs() {
+        for (runs, paired) in [(3, false), (4, true), (5, true)] {
+            let found = compared_in_turns(runs, [SAME; 2], 0.1);
+            let (changed, pairs) =
+                (count(&found, |found| found.changed), count(&found, |found| found.paired));
+            assert!(
+                changed <= 5 && if paired { pairs > 75 } else { pairs == 0 },
+                "{runs}: {changed} {pairs}"
+            );
+        }
+        // On a machine with a constant speed, pairs have no advantage.
+        let found = compared_in_turns(5, [SAME; 2], 0.0);
+        let (changed, pairs) = (count(&found, |found| found.changed), count(&found, |found| found.paired));
+        assert!(changed <= 5 && pairs < 40, "{changed} {pairs}");
+        let slower = [SAME, Program { all: 1.05, ..SAME }];
+        let found = count(&compared_in_turns(5, slower, 0.1), |found| found.all.beyond_noise);
+        assert!(found >= 80, "{found}");
+    }
+
+    /// The interval contains the change, and a change is found as often as it says.
+    #[test]
+    fn the_margin_and_the_detectable_change_are_right() {
+        let slower = Program { slowed: 1.17, ..SAME };
+        let of = |found: &ProfileDiff| {
+            found.functions.iter().find(|function| function.function == "f3").map(|f| f.change)
+        };
+        let found: Vec<Change> = compared(5, [SAME, slower], false).iter().filter_map(of).collect();
+        let is_within = |change: &&Change| (change.relative.unwrap() - 17.0).abs() <= change.margin.unwrap();
+        let within = found.iter().filter(is_within).count();
+        assert!((90..=100).contains(&within), "{within}");
+        let mut detectable: Vec<f64> = found.iter().filter_map(|change| change.detectable).collect();
+        detectable.sort_by(f64::total_cmp);
+        let middle = detectable[detectable.len() / 2];
+        let slower = Program { slowed: 1.0 + middle / 100.0, ..SAME };
+        let found = count(&compared(5, [SAME, slower], false), has_slowed);
+        assert!((65..=95).contains(&found), "{middle}: {found}");
+    }
+
     /// One run a side does not show how much runs differ.
     #[test]
     fn one_run_a_side_is_changed_only_if_that_is_asked_for() {
@@ -534,7 +713,7 @@ mod tests {
         let mut run = |all| [Program { all, ..SAME }.run(&mut random)];
         let (a, b) = (run(1.0), run(2.0));
         for trusts_one_run in [false, true] {
-            let found = compare(&named, [&a, &b], ChangeOptions { trusts_one_run, ..OPTIONS });
+            let found = compare(&named, [&a, &b], &ChangeOptions { trusts_one_run, ..OPTIONS });
             assert_eq!((found.all.beyond_noise, found.noise), (true, Noise::Sampling));
             assert_eq!(found.changed, trusts_one_run);
         }
@@ -550,7 +729,7 @@ mod tests {
             for shares in [false, true] {
                 let options = ChangeOptions { shares, threshold: 0.0, ..OPTIONS };
                 let sides = [vec![run.clone(); 3], vec![run.clone(); 2]];
-                let found = compare(&named, [&sides[0], &sides[1]], options);
+                let found = compare(&named, [&sides[0], &sides[1]], &options);
                 assert!(!found.changed && found.functions.is_empty());
             }
         }

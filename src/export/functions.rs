@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::iter::repeat;
 
+use build_id::BuildId;
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
@@ -51,11 +52,68 @@ pub struct CodeFile {
     pub has_symbols: bool,
 }
 
+/// The keys of files in several recordings, equal for the same program or library.
+#[derive(Clone, Default, Debug)]
+struct SameFiles {
+    by_id: HashMap<BuildId, Vec<u8>>,
+    /// By the name without folder and version: the name with the first version.
+    by_name: HashMap<Vec<u8>, Vec<u8>>,
+    /// The keys of the current recording's files, by path.
+    own: HashMap<Vec<u8>, Vec<u8>>,
+    used: HashSet<Vec<u8>>,
+}
+
+impl SameFiles {
+    fn begin_recording(&mut self) {
+        self.own.clear();
+        self.used.clear();
+    }
+
+    /// The key of a file: that of its build-id, else of its name with any version, unless the recording has that
+    /// file, too.
+    fn key(&mut self, path: &[u8], id: Option<BuildId>) -> Vec<u8> {
+        if let Some(key) = self.own.get(path) {
+            return key.clone();
+        }
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let any = self.by_name.entry(without_version(name).to_vec()).or_insert_with(|| name.to_vec());
+        let by_name = if self.used.contains(any) { name } else { any };
+        let key = match id {
+            Some(id) => self.by_id.entry(id).or_insert_with(|| by_name.to_vec()).clone(),
+            None => by_name.to_vec(),
+        };
+        self.own.insert(path.to_vec(), key.clone());
+        self.used.insert(key.clone());
+        key
+    }
+}
+
+/// The name of a file up to its version: `libssl` of `libssl.so.3` and `libssl-1.1.so`, `nginx` of `nginx-1.25`.
+fn without_version(name: &[u8]) -> &[u8] {
+    let is_version = |rest: &[u8]| {
+        let rest = rest.strip_prefix(b"v").unwrap_or(rest);
+        rest.first().is_some_and(u8::is_ascii_digit)
+    };
+    let begins = |at: usize| {
+        let rest = &name[at..];
+        let marks = matches!(rest[0], b'-' | b'.' | b'_') && is_version(&rest[1..]);
+        // `python3.12`, but not `x264`.
+        let dotted = || {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            digits > 0
+                && rest.get(digits) == Some(&b'.')
+                && rest.get(digits + 1).is_some_and(u8::is_ascii_digit)
+        };
+        rest.starts_with(b".so") || marks || dotted()
+    };
+    &name[..(1..name.len()).find(|&at| begins(at)).unwrap_or(name.len())]
+}
+
 /// Stacks by function.
 #[derive(Clone, Default, Debug)]
 pub struct NamedStacks {
-    /// True if files of the same name are equal in any folder, to compare two builds.
-    by_file_name: bool,
+    /// Files that are equal in several recordings; `None` for a single one, whose files are those with a path.
+    same_files: Option<SameFiles>,
     /// The functions, by number.
     pub functions: IndexSet<FunctionId, RandomState>,
     /// The files, by number. The key identifies them.
@@ -69,7 +127,7 @@ pub struct NamedStacks {
 impl NamedStacks {
     /// Empty, for this many recordings.
     pub fn new(recordings: usize) -> NamedStacks {
-        NamedStacks { by_file_name: recordings > 1, ..NamedStacks::default() }
+        NamedStacks { same_files: (recordings > 1).then(SameFiles::default), ..NamedStacks::default() }
     }
 
     /// Adds the stacks of a recording. Returns the node of each stack, and the number of DSOs with symbols.
@@ -81,6 +139,8 @@ impl NamedStacks {
         let options = FoldedOptions::default();
         let mut of_frames = vec![Vec::new(); stacks.tree.frames().len()];
         let mut seen = HashSet::new();
+        let compares = self.same_files.is_some();
+        self.same_files.iter_mut().for_each(SameFiles::begin_recording);
         let named = stacks.name_frames(search, |number, frame, name| {
             let place = match frame.mode {
                 KERNEL | GUEST_KERNEL => CodePlace::Kernel,
@@ -88,12 +148,16 @@ impl NamedStacks {
                 _ => CodePlace::User,
             };
             let file = name.dso.as_ref().map(|dso| {
-                let key = match self.by_file_name {
-                    true if place == CodePlace::Jit => &b"JIT code"[..],
-                    true => dso.rsplit(|&byte| byte == b'/').next().unwrap_or(dso),
-                    false => dso,
+                let id = || {
+                    let (dso, _) = search.facts.spaces.dsos().get(frame.dso? as usize)?;
+                    search.facts.ids.get(dso)
                 };
-                let file = self.files.entry(key.to_vec());
+                let key = match &mut self.same_files {
+                    None => dso.to_vec(),
+                    Some(_) if place == CodePlace::Jit => b"JIT code".to_vec(),
+                    Some(same) => same.key(dso, id()),
+                };
+                let file = self.files.entry(key);
                 let number = file.index() as u32;
                 let file = file.or_default();
                 if file.path.is_empty() {
@@ -107,7 +171,7 @@ impl NamedStacks {
             let inlined = name.functions.iter().map(|function| function.inlined).chain(repeat(false));
             for (name, inlined) in functions(frame, &name, &options, whole).into_iter().zip(inlined) {
                 // Two builds can inline the same function in different places.
-                let inlined = inlined && !self.by_file_name;
+                let inlined = inlined && !compares;
                 let name = name.into();
                 let function = FunctionId { name, file, place, inlined, nameless, group: None };
                 of_frames[number as usize].push(self.functions.insert_full(function).0 as u32);
@@ -292,5 +356,49 @@ pub(crate) mod tests {
         let group = |node: u32| named.functions[named.nodes[node as usize].1 as usize].group;
         assert_eq!([7, 9, 11].map(group), [Some(0), Some(1), Some(0)]);
         assert_eq!(named.nodes[10].0, 7, "the callers of a known node are shared");
+    }
+
+    #[test]
+    fn a_file_with_another_version_has_the_same_name() {
+        for (name, expected) in [
+            ("libssl.so.3", "libssl"),
+            ("libssl-1.1.so", "libssl"),
+            ("libc.so.6", "libc"),
+            ("nginx-1.25.3", "nginx"),
+            ("server_v2", "server"),
+            ("python3.12", "python"),
+            ("x264", "x264"),
+            ("7z", "7z"),
+            ("[kernel.kallsyms]", "[kernel.kallsyms]"),
+            ("", ""),
+        ] {
+            assert_eq!(without_version(name.as_bytes()), expected.as_bytes(), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_are_the_same_by_build_id_or_by_name_without_version() {
+        let mut same = SameFiles::default();
+        let id = |byte| BuildId::new(&[byte; 20]);
+        for (files, expected) in [
+            // Two versions in one recording are two files.
+            (
+                [("/a/server-1.0", id(1)), ("/a/libssl.so.1.1", None), ("/a/libssl.so.3", None)],
+                ["server-1.0", "libssl.so.1.1", "libssl.so.3"],
+            ),
+            (
+                [("/b/server-1.1", id(2)), ("/b/libssl.so.3", None), ("/b/libc.so.6", id(3))],
+                ["server-1.0", "libssl.so.1.1", "libc.so.6"],
+            ),
+            (
+                [("/c/renamed", id(2)), ("/c/libssl.so.3", None), ("/c/libc-2.31.so", None)],
+                ["server-1.0", "libssl.so.1.1", "libc.so.6"],
+            ),
+        ] {
+            same.begin_recording();
+            for ((path, id), expected) in files.into_iter().zip(expected) {
+                assert_eq!(String::from_utf8(same.key(path.as_bytes(), id)).unwrap(), expected, "{path}");
+            }
+        }
     }
 }

@@ -49,8 +49,8 @@ const SCRIPT: &str = concat!(
 
 /// SHA-256 of the script and of the style, in base64: the page lets a browser use no others. A test prints
 /// them after a change.
-const SCRIPT_HASH: &str = "EgS+dfOyDT750HYsMZjfPW4RJDyh4stREokfeFuD9oA=";
-const STYLE_HASH: &str = "n+0YXns1sUn1ToFA2YlJaVKgMVIbhQMs3rxVZfaoKHc=";
+const SCRIPT_HASH: &str = "Rl5S2tRCALgVHqicQJa23ao5U4wm9FmxAh4E5aRp/Y8=";
+const STYLE_HASH: &str = "V4o0lHbkA6ZtodUU6nuFJyJ/X3wXeNGokEmiI/q98fg=";
 
 /// The start of the data.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

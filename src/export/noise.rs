@@ -32,9 +32,18 @@ pub(crate) struct Spread {
 impl Spread {
     /// The variance of both sides pooled. `None` if no side has two runs.
     pub(crate) fn of(sides: [&[f64]; 2]) -> Option<Spread> {
-        let squares = |side: &[f64]| side.iter().map(|value| (value - mean(side)).powi(2)).sum::<f64>();
         let freedom = (sides[0].len() + sides[1].len()).checked_sub(2).filter(|&freedom| freedom > 0)? as f64;
         let variance = (squares(sides[0]) + squares(sides[1])) / freedom;
+        Some(Spread { mean: mean(&sides.concat()), variance, freedom })
+    }
+
+    /// The variance of sides whose runs took turns, from the differences between runs at the same place. What
+    /// slows both runs of a turn is not in it. `None` if there are not two turns.
+    pub(crate) fn of_turns(sides: [&[f64]; 2]) -> Option<Spread> {
+        let differences: Vec<f64> = sides[0].iter().zip(sides[1]).map(|(a, b)| b - a).collect();
+        let freedom = differences.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
+        // A difference has the variance of two runs.
+        let variance = squares(&differences) / freedom / 2.0;
         Some(Spread { mean: mean(&sides.concat()), variance, freedom })
     }
 
@@ -58,7 +67,7 @@ impl Spread {
 
     /// The probability that two sides with this spread have means at least this different: Student's test.
     pub(crate) fn between(self, [a, b]: [&[f64]; 2]) -> f64 {
-        let variance = self.variance * (1.0 / a.len() as f64 + 1.0 / b.len() as f64);
+        let variance = self.variance_between([a.len(), b.len()]);
         let difference = (mean(a) - mean(b)).powi(2);
         match (difference == 0.0, variance == 0.0) {
             (true, _) => 1.0,
@@ -70,6 +79,35 @@ impl Spread {
             }
         }
     }
+
+    /// The difference of the means of two sides with this many runs that is less likely than each probability
+    /// in turn, added up.
+    pub(crate) fn difference(self, runs: [usize; 2], probabilities: &[f64]) -> f64 {
+        let sum: f64 = probabilities.iter().map(|&probability| student(self.freedom, probability)).sum();
+        sum * self.variance_between(runs).sqrt()
+    }
+
+    fn variance_between(self, [a, b]: [usize; 2]) -> f64 {
+        self.variance * (1.0 / a as f64 + 1.0 / b as f64)
+    }
+}
+
+/// The degrees of freedom with which Student's distribution is nearly the normal one.
+pub(crate) const NORMAL: f64 = 1e3;
+
+/// The value that |t| exceeds with this probability.
+pub(crate) fn student(freedom: f64, probability: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        let half = if beta_below(freedom / 2.0, 0.5, middle) < probability { &mut low } else { &mut high };
+        *half = middle;
+    }
+    (freedom * (1.0 / high - 1.0)).sqrt()
+}
+
+fn squares(values: &[f64]) -> f64 {
+    values.iter().map(|value| (value - mean(values)).powi(2)).sum()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -179,6 +217,24 @@ mod tests {
         assert_eq!(of([&[1.0], &[2.0]]), None);
         assert_eq!(of([&[1.0, 1.0], &[2.0]]), Some(0.0));
         assert_eq!(of([&[1.0, 3.0], &[2.0, 2.0]]), Some(1.0));
+    }
+
+    /// Tables of Student's distribution, and its own differences between two drugs (1908): t = -4.0621.
+    #[test]
+    fn runs_that_took_turns_are_compared_by_their_differences() {
+        let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
+        let other = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
+        let spread = Spread::of_turns([&one, &other]).unwrap();
+        near(spread.between([&one, &other]), 0.002_832_89);
+        assert_eq!(Spread::of_turns([&[1.0], &[2.0]]), None);
+        // R's t.test has an interval of 1.58 ± 0.880.
+        assert!((spread.difference([10, 10], &[0.05]) - 0.879_9).abs() < 1e-3);
+        for (freedom, probability, t) in
+            [(8.0, 0.05, 2.306_004_135), (30.0, 0.05, 2.042_272_456), (1.0, 0.05, 12.706_204_736)]
+        {
+            near(student(freedom, probability), t);
+        }
+        assert!((student(NORMAL, 0.05) - 1.959_964).abs() < 3e-3);
     }
 
     #[test]

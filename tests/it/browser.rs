@@ -32,14 +32,15 @@ macro_rules! named {
     ($($check:ident),* $(,)?) => { [$((stringify!($check), $check as Check)),*] };
 }
 
-const CHECKS: [(&str, Check); 20] = named![
+const CHECKS: [(&str, Check); 21] = named![
     a_page_shows_what_was_counted_and_follows_pointer_and_keys,
     a_page_of_two_recordings_shows_their_difference,
     a_reload_shows_the_same,
     hostile_names_are_text_in_all_views,
     a_process_is_chosen_in_its_table,
     the_figures_of_a_selected_frame_follow_span_and_process,
-    a_click_on_a_function_takes_that_function_alone,
+    a_click_on_a_function_shows_its_callers_and_callees,
+    the_first_screen_has_the_functions_beside_the_stacks,
     stacks_begin_with_their_process_if_there_are_several,
     callers_and_callees_of_a_function_have_its_weight,
     stacks_are_reshaped_and_the_address_has_what_was_chosen,
@@ -376,7 +377,7 @@ fn the_figures_of_a_selected_frame_follow_span_and_process(browser: &Browser, ro
 }
 
 /// A click searched for the text: `read` took every function with these letters.
-fn a_click_on_a_function_takes_that_function_alone(browser: &Browser, root: &Path) {
+fn a_click_on_a_function_shows_its_callers_and_callees(browser: &Browser, root: &Path) {
     let folder = temp();
     let input = Fixture::new("recorded/z-straddle.p61.data").path;
     browser.open(&page(&folder, &[&input], root));
@@ -386,24 +387,59 @@ fn a_click_on_a_function_takes_that_function_alone(browser: &Browser, root: &Pat
         found.map(|(_, count)| count).sum::<u64>() as f64 * 100.0 / total(&lines) as f64
     };
     // Typed, `now` is also a part of `[unknown]`.
-    let (typed, clicked) = (share(&|name| name.contains("now")), share(&|name| name == "now"));
-    assert!(typed > clicked && clicked > 0.0, "{typed} {clicked}");
-    let click = |name: &str| {
-        browser.change(&format!(
-            "[...document.querySelectorAll('#panel-functions tbody button')].find((it) => it.textContent === '{name}').click()"
-        ));
-    };
-    click("now");
-    assert_eq!(browser.text("found"), format!("found in {clicked:.2}%"));
-    assert_eq!(browser.rows().len(), 1, "{:?}", browser.rows());
+    let (typed, whole) = (share(&|name| name.contains("now")), share(&|name| name == "now"));
+    assert!(typed > whole && whole > 0.0, "{typed} {whole}");
+    let rows = browser.rows().len();
+    browser.change(
+        "[...document.querySelectorAll('#panel-functions tbody button')].find((it) => it.textContent === 'now').click()",
+    );
+    let shown =
+        browser.run("return [state.view, nameOf(flame.root), 100 * flame.root.values[0] / sides[0].sum]");
+    assert_eq!((shown[0].as_str(), shown[1].as_str()), (Some("callers"), Some("now")));
+    assert!((shown[2].as_f64().unwrap() - whole).abs() < 1e-6, "{shown}");
+    assert_eq!(browser.rows().len(), rows);
     let search = |text: &str| {
         browser.change(&format!(
             "const it = document.getElementById('search'); it.value = '{text}'; it.dispatchEvent(new Event('input'))"
         ));
     };
-    search("no");
     search("now");
     assert_eq!(browser.text("found"), format!("found in {typed:.2}%"));
+    browser.choose("kind", "whole");
+    assert_eq!(browser.text("found"), format!("found in {whole:.2}%"));
+    // Types in parameters and template arguments match only if no bare name does.
+    let bare = browser.run(
+        "return ['std::vector<std::pair<int, char> >::add(int (*)(long))', '<T as Run<U>>::run'].map(bare)",
+    );
+    assert_eq!(bare, json!(["std::vector::add", "<T as Run>::run"]));
+}
+
+/// On a wide screen; on a narrow one, the names of functions are seen without scrolling.
+fn the_first_screen_has_the_functions_beside_the_stacks(browser: &Browser, root: &Path) {
+    let folder = temp();
+    browser.open(&page(&folder, &[&Fixture::new("recorded/buildid-default.p61.data").path], root));
+    let at = |width: u32, height: u32| {
+        browser.post("/window/rect", &json!({ "width": width, "height": height }));
+        browser.change("");
+        browser.run(
+            "const box = (it) => it.getBoundingClientRect(); \
+             const name = box(document.querySelector('#panel-functions tbody td.name')); \
+             return { width: innerWidth, height: innerHeight, flame: box($('flame-box')).right, \
+             left: name.left, right: name.right, top: name.top, tall: document.documentElement.scrollWidth, rows: state.rows }",
+        )
+    };
+    let number = |place: &Json, key: &str| place[key].as_f64().unwrap();
+    let wide = at(1920, 1080);
+    assert_eq!(wide["rows"], "process");
+    assert!(number(&wide, "left") > number(&wide, "flame"), "{wide}");
+    assert!(
+        number(&wide, "right") <= number(&wide, "width") && number(&wide, "top") < number(&wide, "height"),
+        "{wide}"
+    );
+    let narrow = at(375, 800);
+    assert!(number(&narrow, "left") + 60.0 < number(&narrow, "width"), "{narrow}");
+    assert!(number(&narrow, "tall") <= number(&narrow, "width"), "{narrow}");
+    at(1400, 1000);
 }
 
 /// The weight of the lines with a frame, all of whose frames are `frames`.
@@ -760,7 +796,7 @@ fn axe_finds_nothing(browser: &Browser, root: &Path) {
         browser.set_dark(true);
         browser.choose("view", "chart");
         browser.choose("rows", "process");
-        browser.change("select(flame.lines[1][0]); state.merge = [heaviest()]; find(heaviest())");
+        browser.change("select(flame.lines[1][0]); state.merge = [heaviest()]; state.search = functions[heaviest()]; refresh()");
         check("over time, dark", "body");
         browser.set_dark(false);
     }
@@ -881,7 +917,7 @@ fn a_reload_shows_the_same(browser: &Browser, root: &Path) {
          state.root = 'cpu'; state.view = 'inverted'; state.search = '^ma'; state.kind = 'expression'",
         "state.view = 'callers'; state.centre = heaviest(); state.tab = 'code'; state.listed = heaviest(); state.recursion = true",
         "state.view = 'chart'; state.rows = 'thread'; setSpan(sides[0], sides[0].time[3], sides[0].time[9])",
-        "find(heaviest()); state.sort = 'functions.2.up'; state.merge = [heaviest()]; state.root = ''; \
+        "state.search = functions[heaviest()]; state.kind = 'whole'; state.sort = 'functions.2.up'; state.merge = [heaviest()]; state.root = ''; \
          refresh(); zoom(flame.lines[2][0])",
         "state.hide = [heaviest()]; state.only = [nodeFunction[0]]; state.sort = 'processes.1.up'; state.tab = 'processes'",
     ];
@@ -942,7 +978,8 @@ fn hostile_names_are_text_in_all_views(browser: &Browser, root: &Path) {
         browser.drag("#flame", &[(0.1, 0.1), (0.1, 0.2)]);
         check("tip");
         browser.change(
-            "state.rows = 'event'; state.root = 'process'; state.merge = [heaviest()]; find(heaviest())",
+            "Object.assign(state, { rows: 'event', root: 'process', merge: [heaviest()], search: functions[heaviest()] }); \
+             refresh(); showFunction(heaviest())",
         );
         check("chosen");
         for tab in ["processes", "files", "code", "bytes", "recording", "soundness"] {

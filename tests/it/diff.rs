@@ -307,3 +307,37 @@ fn the_exit_code_of_a_gate_is_its_verdict() {
     assert_eq!((&document["a"]["runs"], &document["b"]["runs"]), (&3.into(), &2.into()));
     assert_eq!(document["functions"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn weights_are_compared_per_unit_of_work() {
+    let place = Place::new(&[("whole.data", "recorded/named.p61.data")]);
+    place.say("filter --time 0%-50% whole.data -o half.data");
+    let of = |more: &[&str]| {
+        let mut line = args![
+            "diff",
+            "--profile",
+            "--json",
+            "--foreign",
+            place.path("whole.data"),
+            place.path("half.data")
+        ]
+        .to_vec();
+        line.extend(more.iter().map(Into::into));
+        let ran = perfx(line);
+        let document: Json = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        document["all"]["relative"].as_f64().unwrap()
+    };
+    // The half has 5 of the 11 samples of my_event, and half of the others.
+    assert_eq!(of(&[]), -50.0);
+    assert!((of(&["--per", "my_event"]) - 10.0).abs() < 1e-9);
+    let ran = perfx(args![
+        "diff",
+        "--profile",
+        "--per",
+        "x",
+        "--foreign",
+        place.path("whole.data"),
+        place.path("half.data")
+    ]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("has no samples of x (--per)"), "{}", ran.stderr);
+}

@@ -783,9 +783,15 @@ pub(crate) fn export(bytes: &[u8]) {
         let (placed, _) = named.add(&stacks, search).expect("a thread starts");
         let samples = |_: &Row, weight: &Weight| Some(weight.samples);
         let run = [changes::Run::new(&named, &stacks, &placed, true, samples)];
-        let options =
-            ChangeOptions { threshold: 0.0, error: 0.05, trusts_one_run: true, total: true, shares: false };
-        let same = compare(&named, [&run, &run], options);
+        let options = ChangeOptions {
+            threshold: 0.0,
+            error: 0.05,
+            trusts_one_run: true,
+            total: true,
+            shares: false,
+            per: None,
+        };
+        let same = compare(&named, [&run, &run], &options);
         assert!(!same.changed && same.functions.is_empty(), "{same:?}");
         let about = serde_json::Value::Null;
         pack(

@@ -39,6 +39,9 @@ pub(super) struct ProfileArgs {
     /// Compare shares of the samples instead of weights, for services, whose weight depends on the load
     #[arg(long, requires = "profile")]
     shares: bool,
+    /// Compare weights per EVENT instead of per run, for runs with different work: a tracepoint of each request
+    #[arg(long, value_name = "EVENT", requires = "profile", conflicts_with = "shares")]
+    per: Option<String>,
     /// Also count the samples in the functions that a function called
     #[arg(long, requires = "profile")]
     total: bool,
@@ -103,6 +106,16 @@ impl ProfileArgs {
             let events = || sampled.iter().map(|(event, _)| event).filter(|&event| is_counted(event));
             run.events = events().map(|event| sampled.name(event).into_owned()).collect();
             run.time = events().all(|event| sampled.is_time(event));
+            if let Some(per) = &self.per {
+                let is_it = |event: u32| {
+                    let name = sampled.name(event);
+                    name == per.as_str() || name.split_once(':').is_some_and(|(_, name)| name == per)
+                };
+                let units = sampled.iter().filter(|(event, _)| is_it(*event));
+                let work = units.map(|(_, weight)| Count::Period.of(&weight)).sum::<u64>();
+                ensure!(work > 0, "{}: has no samples of {per} (--per)", recording.name);
+                run.work = Some(work);
+            }
             ensure!(
                 run.samples > 0,
                 "{}: there is nothing to compare, because no samples are selected",
@@ -118,9 +131,10 @@ impl ProfileArgs {
             trusts_one_run: self.threshold.is_some(),
             total: self.total,
             shares: self.shares,
+            per: self.per.clone(),
         };
         let (a, b) = runs.split_at(split);
-        let found = compare(&named, [a, b], options);
+        let found = compare(&named, [a, b], &options);
         report_changes(&found, &mut report);
         Ok((found, report))
     }
@@ -139,8 +153,20 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
         Noise::Sampling => "the noise of sampling",
         Noise::SamplingAndRuns => "the noise of sampling and of runs",
     };
-    let moved = format!("{what} changed by {}% or more, and by more than {noise}", found.threshold);
+    let of = if found.per.is_none() { "a run" } else { "the total" };
+    let moved = format!("{what} changed by {}% of {of} or more, and by more than {noise}", found.threshold);
     report.say(Level::Info, moved);
+    if let Some(detectable) = found.all.detectable.map(three_digits) {
+        let what =
+            format!("a change of the total by {detectable} would be found in 8 of 10 such comparisons");
+        report.say(Level::Info, what);
+    }
+    if found.paired {
+        report.say(
+            Level::Info,
+            "the sides took turns, so each run was compared with the other one of its turn",
+        );
+    }
     if found.noise == Noise::Sampling {
         let so = if found.changed || !(found.all.beyond_noise || beyond > 0) {
             ""
@@ -154,24 +180,52 @@ fn report_changes(found: &ProfileDiff, report: &mut Report) {
 }
 
 pub(super) fn text(found: &ProfileDiff) -> String {
-    let weight = |weight: f64| if found.time { duration(weight as u64) } else { count(weight as u64) };
+    // The weight of a unit of work may be small.
+    let weight = |weight: f64| match (found.time, &found.per) {
+        (true, Some(_)) if weight < 1e6 => format!("{:.3} µs", weight / 1e3),
+        (true, _) => duration(weight as u64),
+        (false, Some(_)) if weight < 1e3 => format!("{weight:.3}"),
+        (false, _) => count(weight as u64),
+    };
     let row = |name: String, of: &Change| {
         let verdict = match (of.probability, of.beyond_noise) {
             (_, true) => "changed",
             (Some(_), false) if of.change.abs() >= found.threshold && of.change != 0.0 => "noise",
             (_, false) => "",
         };
-        let percent = |share: f64| format!("{share:.2}%");
-        let shares = [percent(of.share_a), percent(of.share_b)];
-        let change = format!("{:+.2}%", of.change);
-        [vec![name, weight(of.a), weight(of.b)], shares.into(), vec![change, verdict.to_owned()]].concat()
+        let margin = of.margin.map_or_else(String::new, |margin| format!(" ± {}", three_digits(margin)));
+        let change = of.relative.map_or_else(|| "new".to_owned(), |change| format!("{change:+.2}%{margin}"));
+        let probability = of.probability.map_or_else(String::new, probability);
+        let detectable = of.detectable.map_or_else(String::new, three_digits);
+        let shares = format!("{:.2}% → {:.2}%", of.share_a, of.share_b);
+        let of_run = format!("{:+.2}%", of.change);
+        let cells = [name, weight(of.a), weight(of.b), change, probability, detectable, shares, of_run];
+        [&cells[..], &[verdict.to_owned()]].concat()
     };
-    let header = ["", "A", "B", "share A", "share B", "change", ""];
-    let mut rows = vec![header.map(str::to_owned).to_vec(), row("total".to_owned(), &found.all)];
+    let [per, run] = match &found.per {
+        Some(event) => [event.rsplit(':').next().unwrap_or(event), "total"],
+        None => ["run", "run"],
+    };
+    let sides = ["A", "B"].map(|side| format!("{side} per {per}"));
+    let header = ["change", "p", "detectable"].map(str::to_owned);
+    let shares = [format!("share of the {run}"), format!("change of {run}"), String::new()];
+    let mut rows = vec![[&[String::new()][..], &sides, &header, &shares].concat()];
+    rows.push(row("total".to_owned(), &found.all));
     rows.extend(found.comms.iter().map(|of| row(format!("comm {}", of.comm), &of.change)));
     rows.extend(found.functions.iter().map(|of| {
         let file = of.file.as_deref().map_or("no file", |file| file.rsplit('/').next().unwrap_or(file));
         row(format!("{} ({})", of.function, readable(file.as_bytes())), &of.change)
     }));
     fitted(&rows)
+}
+
+/// `2.34%`, `23.4%` or `234%`.
+fn three_digits(percent: f64) -> String {
+    let digits = if percent < 10.0 { 2 } else { usize::from(percent < 100.0) };
+    format!("{percent:.digits$}%")
+}
+
+/// `0.032`, or `4e-9`.
+fn probability(probability: f64) -> String {
+    if probability >= 0.001 { format!("{probability:.3}") } else { format!("{probability:.0e}") }
 }

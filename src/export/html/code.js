@@ -61,6 +61,17 @@ function codePanel() {
   return [choice, make('div', { className: 'sides' }, ...parts.map((part) => make('div', {}, part))), heldSources()];
 }
 
+// Scrolls each listing to its heaviest line.
+function showHottest() {
+  const weight = (row) => +row.firstChild.dataset.value;
+  for (const box of document.querySelectorAll('#panel-code .scroll')) {
+    const hottest = [...box.querySelectorAll('tbody tr')].reduce((best, row) => (!best || weight(row) > weight(best) ? row : best), null);
+    if (!hottest || !weight(hottest)) continue;
+    hottest.className = 'hot';
+    box.scrollTop = hottest.offsetTop - box.clientHeight / 2;
+  }
+}
+
 // Files whose text the page holds, so that nobody sends them by accident.
 function heldSources() {
   const held = [...new Set(code.flatMap(({ lines }) => lines.filter(({ text }) => text != null).map(({ file }) => file)))].sort();

@@ -13,7 +13,7 @@ let numberOf;
 const state = {
   event: '', unit: 'period', process: '', thread: '', cpu: '', cgroup: '', rows: 'parts', spans: [],
   root: '', view: 'icicle', width: '1', by: 'shares', least: '1', centre: NONE, zoom: [], focus: [],
-  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', clicked: NONE, tab: 'functions', listed: NONE, sort: '',
+  merge: [], only: [], hide: [], recursion: false, search: '', kind: 'part', tab: 'functions', listed: NONE, sort: '',
 };
 
 function make(tag, properties, ...children) {

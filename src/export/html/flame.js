@@ -139,7 +139,7 @@ function showTip(event) {
   tip.replaceChildren(make('b', {}, nameOf(box)), ...lines(box).map((line) => make('span', {}, line)));
   tip.style.left = Math.max(4, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)) + 'px';
   const low = event.clientY + 18 + tip.offsetHeight > window.innerHeight;
-  tip.style.top = (low ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18) + 'px';
+  tip.style.top = Math.max(4, low ? event.clientY - tip.offsetHeight - 10 : event.clientY + 18) + 'px';
 }
 
 // For each change of the stacks: the text of its button, and the text in the list of changes.

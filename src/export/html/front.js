@@ -99,7 +99,7 @@ function makeFront() {
   }
   const processes = new Set(sides.flatMap((side) => side.tasks.map((task) => task.process)));
   // Most of very many processes are short runs of the same programs.
-  if (processes.size > 1) state.root = processes.size > MOST_PROCESSES ? 'program' : 'process';
+  if (processes.size > 1) Object.assign(state, { rows: 'process', root: processes.size > MOST_PROCESSES ? 'program' : 'process' });
   fillTasks();
   if ($('cgroup').parentElement.hidden) document.querySelectorAll('option[value="cgroup"]').forEach((option) => option.remove());
   for (const id of ['width', 'by', 'least']) $(id).parentElement.hidden = !compare;
@@ -123,14 +123,14 @@ function listen() {
     const { index } = flame.focus;
     const isCentred = $('view').value === 'callers';
     Object.assign(state, { view: $('view').value, zoom: [], focus: [] });
-    if (isCentred) state.centre = isFunction(index) ? index : state.clicked;
+    if (isCentred) state.centre = isFunction(index) ? index : NONE;
     refresh();
     if (flame.view === 'flame') $('flame-box').scrollTop = 1e9;
   });
   for (const id of ['width', 'by', 'least']) choice(id);
-  choice('kind', () => (state.clicked = NONE));
+  choice('kind');
   on('recursion', 'change', () => { Object.assign(state, { recursion: $('recursion').checked, zoom: [], focus: [] }); refresh(); });
-  on('search', 'input', () => { state.search = $('search').value; if (state.kind === 'whole' && state.clicked !== NONE) state.kind = 'part'; refreshSoon(); });
+  on('search', 'input', () => { state.search = $('search').value; refreshSoon(); });
   on('unzoom', 'click', () => zoom(flame.root));
   on('flame-box', 'scroll', drawFlame);
   on('flame', 'click', (event) => { const box = boxAt(event); if (box) zoom(box); });

@@ -44,7 +44,7 @@ function recall() {
     else state[key] = typeof state[key] === 'boolean' ? text === 'true' : text;
   }
   for (const key of ['merge', 'only', 'hide']) state[key] = state[key].filter(isFunction);
-  for (const key of ['centre', 'clicked', 'listed']) if (!isFunction(state[key])) state[key] = NONE;
+  for (const key of ['centre', 'listed']) if (!isFunction(state[key])) state[key] = NONE;
   sides.forEach((side, at) => {
     const [from, to] = (state.spans[at] || '').split('-').map(parseFloat);
     const isSpan = side.heat && from >= 0 && to > from;

@@ -5,19 +5,26 @@ const LEAST = 0.6;
 const flame = { lines: [], root: null, focus: null, most: 0 };
 let matches = null;
 
+// A name without parameters and template arguments.
+function bare(name) {
+  const inner = /(?!^)(<[^<>]*>|\([^()]*\))/g;
+  // Of nested ones, the inner ones are removed first.
+  for (let left = 50, before = null; left && before !== name; left--) [before, name] = [name, name.replace(inner, '')];
+  return name;
+}
+
 // Interprets the search: a whole name, a part of names, or an expression.
 function search() {
   const text = state.search.trim();
   matches = null;
-  if (state.clicked !== NONE && functions[state.clicked].trim() !== text) state.clicked = NONE;
   if (!text) return;
   const expression = /^\/(.+)$/.exec(text);
   if (expression) state.kind = 'expression';
-  let test = (name) => name.toLowerCase().includes(text.toLowerCase());
-  if (state.clicked !== NONE) {
-    state.kind = 'whole';
-    test = (_, index) => index === state.clicked;
-  } else if (state.kind === 'whole') {
+  const isPart = (name) => name.toLowerCase().includes(text.toLowerCase());
+  // The part of a bare name if there is one, so that types in parameters do not match.
+  const [of] = [bare, (name) => name].filter((of) => functions.some((name) => isPart(of(name))));
+  let test = (name) => of != null && isPart(of(name));
+  if (state.kind === 'whole') {
     test = (name) => name === text;
   } else if (state.kind === 'expression') {
     try {

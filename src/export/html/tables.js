@@ -31,7 +31,7 @@ function table(key, caption, columns, rows) {
       remember();
       document.querySelectorAll(`#panels [data-table="${key}"] thead button`)[at].focus();
     };
-    const head = make('th', { scope: 'col', className: column.kind === 'name' ? '' : 'number' },
+    const head = make('th', { scope: 'col', className: classOf(column, column.kind === 'name' ? '' : 'number') },
       make('button', { type: 'button', onclick: toggle }, column.title));
     if (column === columns[place]) head.ariaSort = order === 'down' ? 'descending' : 'ascending';
     return head;
@@ -46,12 +46,15 @@ function table(key, caption, columns, rows) {
   return scroll(caption, all, more);
 }
 
+// Narrow screens leave out some columns.
+const classOf = (column, name) => (column.extra ? name + ' extra' : name);
+
 function cell(column, row) {
   const value = column.value(row);
   const isQuiet = column.verdict && column.verdict(row) !== 'changed';
   const className = { name: 'name', share: 'number share', change: 'number ' + (isQuiet ? 'noise' : value > 0 ? 'more' : value < 0 ? 'less' : '') };
   const show = { share: percent, change: points, amount, count }[column.kind] ?? ((text) => text);
-  const made = make('td', { className: className[column.kind] ?? 'number' });
+  const made = make('td', { className: classOf(column, className[column.kind] ?? 'number') });
   if (column.kind === 'share') made.style.setProperty('--share', percent(value));
   if (column.kind !== 'name') made.dataset.value = value;
   const text = value == null ? '' : show(value);
@@ -65,26 +68,25 @@ function weights(title, of, first, verdict) {
   if (!compare) {
     return [
       { title: title + ' %', kind: 'share', value: (row) => part(row, 0), first },
-      { title, kind: 'amount', value: (row) => of(row, 0) },
+      { title, kind: 'amount', value: (row) => of(row, 0), extra: true },
     ];
   }
   const change = (row) => moved(sides.map((_, at) => of(row, at)));
   const size = (row) => Math.abs(change(row));
   const [kind, value] = state.by === 'shares' ? ['share', part] : ['amount', of];
   const columns = [
-    { title: title + ' before', kind, value: (row) => value(row, 0) },
-    { title: title + ' after', kind, value: (row) => value(row, 1) },
-    { title: 'change', kind: 'change', value: change, size, verdict, first: first && !verdict },
+    { title: title + ' before', kind, value: (row) => value(row, 0), extra: true },
+    { title: title + ' after', kind, value: (row) => value(row, 1), extra: !first },
+    { title: 'change', kind: 'change', value: change, size, verdict, first: first && !verdict, extra: !first },
   ];
   // Changes beyond noise come first, the largest first.
-  if (verdict) columns.push({ title: 'verdict', value: verdict, size: (row) => ['', 'noise', 'changed'].indexOf(verdict(row)) * 1e9 + size(row), first });
+  if (verdict) columns.push({ title: 'verdict', value: verdict, size: (row) => ['', 'noise', 'changed'].indexOf(verdict(row)) * 1e9 + size(row), first, extra: !first });
   return columns;
 }
 
-function find(index) {
-  Object.assign(state, { clicked: index, search: functions[index] });
-  refresh();
-  $('flame-title').scrollIntoView({ block: 'start' });
+function showFunction(index) {
+  showCallers(index);
+  $('flame-title').scrollIntoView({ block: 'nearest' });
 }
 
 function functionsPanel() {
@@ -95,11 +97,11 @@ function functionsPanel() {
   const which = matches ? 'Functions that match the search. ' : '';
   const how = compare ? ' Verdicts are those of perfx diff --profile: changed is more than the noise of sampling; how much one run differs from the next is not known.' : '';
   const verdict = (of) => (compare ? (index) => verdicts[of][index] : null);
-  return [table('functions', `${which}Self: ${currentEvent().lasts ? 'time' : 'samples'} in the function. Total: also in what it called. A name searches for it.${how}`, [
+  return [table('functions', `${which}Self: ${currentEvent().lasts ? 'time' : 'samples'} in the function. Total: also in what it called. A name shows its callers and what it calls.${how}`, [
     ...weights('Self', (index, at) => sides[at].ownOf[index], true, verdict('own')),
     ...weights('Total', (index, at) => sides[at].totalOf[index], false, verdict('total')),
-    { title: 'Function', kind: 'name', value: (index) => functions[index], click: find },
-    { title: 'File', kind: 'name', value: fileOf },
+    { title: 'Function', kind: 'name', value: (index) => functions[index], click: showFunction },
+    { title: 'File', kind: 'name', value: fileOf, extra: true },
   ], rows)];
 }
 
@@ -214,6 +216,9 @@ function makeTabs() {
   }
 }
 
+// True if the tables are beside the call stacks, on a wide screen: tables with few columns.
+let wasBeside = true;
+
 function showPanel() {
   for (const name of Object.keys(TABS)) {
     const active = name === state.tab;
@@ -222,4 +227,11 @@ function showPanel() {
     $('panel-' + name).hidden = !active;
     $('panel-' + name).replaceChildren(...(active ? TABS[name][1]() : []));
   }
+  const isBeside = !compare && ['functions', 'processes', 'files'].includes(state.tab);
+  if ($('both').classList.toggle('beside', isBeside) !== wasBeside) {
+    wasBeside = isBeside;
+    layOut();
+    drawFlame();
+  }
+  if (state.tab === 'code') showHottest();
 }

@@ -12,10 +12,24 @@ function columnWidth(span) {
   return unit;
 }
 
+// True if the periods of the chosen samples are different times, such as waits off the CPU.
+function areWaits() {
+  const { unit, lasts } = currentEvent();
+  if (state.unit !== 'period' || unit !== 'ns' || lasts || state.rows === 'event') return false;
+  return sides.some(({ events, event, samples, period }) => {
+    const chosen = events.findIndex(({ name }) => name === state.event);
+    const times = period.map((time, row) => time / samples[row]).filter((_, row) => event[row] === chosen);
+    return times.some((time) => time > 2 * times[0] || times[0] > 2 * time);
+  });
+}
+
+const sizeOf = (heat, size) => (heat.waits ? duration(size) : count(size));
+
 // Counts the samples of each cell, if the choice has changed.
 function heatOf(side) {
   const mode = state.rows;
-  const counted = JSON.stringify([mode, state.event, KINDS.map((kind) => state[kind]), state.only, state.hide]);
+  const waits = areWaits();
+  const counted = JSON.stringify([mode, state.event, waits, KINDS.map((kind) => state[kind]), state.only, state.hide]);
   if (side.heat.counted === counted) return;
   side.heat.counted = counted;
   // Two recordings share one scale of time.
@@ -29,13 +43,15 @@ function heatOf(side) {
   const takes = side.tasks.map(taken);
   const chosen = side.events.findIndex((event) => event.name === state.event);
   const counts = (row) => (events || side.event[row] === chosen) && takes[side.label[row]] && isKept(side.node[row]);
+  const sizes = waits ? side.period : side.samples;
+  heat.waits = waits;
   // The row of names that a sample is in.
   let rowOf = null;
   if (mode !== 'parts') {
     const nameOf = events ? (row) => side.events[side.event[row]]?.name ?? '' : (row) => side.tasks[side.label[row]][mode];
     const sums = new Map();
     for (let row = 0; row < side.timed; row++) {
-      if (counts(row)) sums.set(nameOf(row), (sums.get(nameOf(row)) ?? 0) + side.samples[row]);
+      if (counts(row)) sums.set(nameOf(row), (sums.get(nameOf(row)) ?? 0) + sizes[row]);
     }
     const names = ranked(mode, sums);
     const others = names.splice(MOST_ROWS);
@@ -50,12 +66,12 @@ function heatOf(side) {
   const parts = [50, 40, 25, 20].find((parts) => parts <= sum) ?? 10;
   heat.rows = heat.names ? Math.max(1, heat.names.length) : Math.max(1, Math.min(parts, Math.floor(unit / step)));
   const bins = new Float64Array(heat.columns * heat.rows);
-  const { time, samples } = side;
+  const { time } = side;
   for (let row = 0; row < side.timed; row++) {
     if (!counts(row)) continue;
     const column = Math.floor(time[row] / unit);
     const part = rowOf ? rowOf(row) : Math.floor(((time[row] - column * unit) / unit) * heat.rows);
-    bins[column * heat.rows + part] += samples[row];
+    bins[column * heat.rows + part] += sizes[row];
   }
   heat.bins = bins;
   // Events are sampled at different rates, so each has a scale of its own.
@@ -86,8 +102,9 @@ function drawHeats() {
   drawn.forEach(heatOf);
   drawn.forEach(drawHeat);
   if (!drawn.length) return;
-  const most = state.rows === 'event' ? 'the most of its row' : count(mostOf(drawn[0].heat, 0));
-  $('scale-least').textContent = `${things()} in a cell: 1`;
+  const [{ heat }] = drawn;
+  const most = state.rows === 'event' ? 'the most of its row' : sizeOf(heat, mostOf(heat, 0));
+  $('scale-least').textContent = heat.waits ? 'time in a cell: 0' : `${things()} in a cell: 1`;
   $('scale-most').textContent = most;
 }
 
@@ -209,7 +226,7 @@ function sayCell(side, cell) {
   if (cell) {
     const [from, to] = cellSpan(side, ...cell);
     const name = heat.names ? `${heat.names[cell[1]] ?? ''}, ` : '';
-    said = `${name}${seconds(from, digits)} s to ${seconds(to, digits)} s: ${count(heat.bins[cell[0] * heat.rows + cell[1]])} ${things()}`;
+    said = `${name}${seconds(from, digits)} s to ${seconds(to, digits)} s: ${sizeOf(heat, heat.bins[cell[0] * heat.rows + cell[1]])}${heat.waits ? '' : ' ' + things()}`;
   }
   $('heat-said').textContent = compare && said ? `${side.title}: ${said}` : said;
 }
