@@ -230,7 +230,7 @@ mod tests {
             deduplicator.repeats(&record, 5, input, false, shares_time)
         };
         // Comparing each with all others would take minutes.
-        let many = 1 << 18;
+        let many = 1 << 17;
         assert!((0..many).all(|number| !repeats(RecordType::COMM, number, 0, true)));
         assert!((0..many).all(|number| repeats(RecordType::COMM, number, 1, false)));
         assert!(!repeats(RecordType::COMM, many, 1, false));

@@ -654,9 +654,9 @@ mod tests {
         for (seed, shown) in [(11, 2.85), (12, 0.9985), (13, 0.4)] {
             let mut dice = Dice(seed);
             let spans = spans(&mut dice, 5_000_000_000, 9_000_000_000, 800_000, 9_000_000);
-            let events = events(&mut dice, &spans[200..600], 7_000_000_000, 1.0 / shown - 1.0, 2_000);
+            let events = events(&mut dice, &spans[200..600], 7_000_000_000, 1.0 / shown - 1.0, 1_000);
             let fit = schedule(&spans).fit(&events, true).unwrap();
-            for event in [&events[0], &events[1_000], &events[1_999]] {
+            for event in [&events[0], &events[500], &events[999]] {
                 let true_at = (event.at as f64 / shown) as i64 + 7_000_000_000;
                 let found = event.at + fit.offset + (event.at as f64 * fit.drift) as i64;
                 assert!((found - true_at).abs() < 15_000, "{shown}: {} ns beside", found - true_at);
@@ -710,7 +710,7 @@ mod tests {
         let mut all = Vec::new();
         let mut covered = Vec::new();
         let near = (1..25).map(|step| (4e9 * 1.5f64.powi(step)) as u64);
-        let mut stops: Vec<u64> = (0..40).map(|stop| stop * 2_000_000_000_000).chain(near).collect();
+        let mut stops: Vec<u64> = (0..20).map(|stop| stop * 4_000_000_000_000).chain(near).collect();
         stops.sort_unstable();
         stops.dedup_by_key(|stop| *stop / 4_000_000_000);
         for stop in stops {
@@ -720,7 +720,7 @@ mod tests {
             covered.push((from as i64, from as i64 + 3_000_000_000));
         }
         let offset = 6_000_000_000;
-        let events = events(&mut dice, &all, offset, drift, 30_000);
+        let events = events(&mut dice, &all, offset, drift, 15_000);
         let early = events.partition_point(|event| event.at < 3_000_000_000);
         let first = all.partition_point(|span| span.0 < 9_000_000_000);
         let begin = Schedule::new(vec![&all[..first]], covered[..1].to_vec());
@@ -732,16 +732,16 @@ mod tests {
             let off = (found - true_at).abs();
             assert!(off <= fit.error && fit.error < 40_000, "{off} ns, of {} claimed", fit.error);
         }
-        assert!(fit.inside as f64 > fit.judged as f64 * 0.99 && fit.judged > 7_000, "{fit:?}");
+        assert!(fit.inside as f64 > fit.judged as f64 * 0.99 && fit.judged > 3_500, "{fit:?}");
     }
 
     /// No straight line fits then; the stated error must be large enough.
     #[test]
     fn the_stated_error_covers_an_uneven_drift() {
         let mut dice = Dice(31);
-        let spans = spans(&mut dice, 1_000_000_000, 61_000_000_000, 500_000, 700_000);
+        let spans = spans(&mut dice, 1_000_000_000, 61_000_000_000, 1_000_000, 1_400_000);
         let bent = |at: i64| at - (at as f64 / 60e9 * (1.0 - at as f64 / 60e9) * 150_000.0) as i64;
-        let mut bent: Vec<Event> = events(&mut dice, &spans, 1_000_000_000, 0.0, 30_000)
+        let mut bent: Vec<Event> = events(&mut dice, &spans, 1_000_000_000, 0.0, 15_000)
             .into_iter()
             .map(|event| Event { at: bent(event.at), ..event })
             .collect();
