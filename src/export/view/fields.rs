@@ -556,7 +556,8 @@ mod tests {
             choice.set(Group::named(group), Field::value_variants());
             choice
         };
-        let of_code = "comm misc period event flags callindent trace addr insn insnlen disasm ipc machine_pid vcpu";
+        let of_code =
+            "comm misc period event flags callindent trace addr insn insnlen disasm ipc machine_pid vcpu";
         assert_eq!(shown(&all("hw"), &branches, &decoded), of_code);
         let instructions = event(HARDWARE, 1, sample_type::RAW);
         assert_eq!(shown(&all("hw"), &instructions, &decoded), of_code.replace("callindent ", ""));
