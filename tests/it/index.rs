@@ -57,6 +57,7 @@ fn is_same(recording: &Path, command: &[&str]) -> Result<(), String> {
 const COMMANDS: [&[&str]; 17] = [
     &["filter", "-o", "OUT/out.data", "--time", "30%-40%"],
     &["filter", "-o", "OUT/out.data", "--time", "0%-10%,95%-100%"],
+    &["view", "--foreign", "--pid", "103", "--count"],
     &["filter", "-o", "OUT/out.data", "--pid", "102,1337"],
     &["filter", "-o", "OUT/out.data", "--exclude-pid", "101", "--drop-unused"],
     &["filter", "-o", "OUT/out.data", "--time", "+1ms,", "--dso", ".*lib.*"],
@@ -67,7 +68,6 @@ const COMMANDS: [&[&str]; 17] = [
     &["stats", "--pid", "102,1337", "--json"],
     &["stats", "--time", "+1ms,", "--exclude-dso", ".*lib.*"],
     &["view", "--foreign", "--time", "30%-31%"],
-    &["view", "--foreign", "--pid", "103", "--count"],
     &["export", "folded", "--foreign", "--time", "30%-40%"],
     &["export", "folded", "--foreign", "--pid", "101", "--all"],
     &["inject", "--foreign", "-b", "-o", "OUT/out.data"],

@@ -162,7 +162,10 @@ impl Reader<'_> {
         record: &Record<'_>,
     ) -> Result<u64> {
         let layouts = self.layouts;
-        counters.losses.recording.add(record, layouts);
+        // Where an index is used, batches without selected samples are not read.
+        if self.is_selected.is_none() {
+            counters.losses.recording.add(record, layouts);
+        }
         if record.kind() == RecordType::SAMPLE {
             let view = || SampleView::of(record, layouts);
             let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
