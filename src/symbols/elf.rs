@@ -40,7 +40,7 @@ pub struct ElfFile {
     pub alt_link: Option<(Vec<u8>, BuildId)>,
     /// The compressed ELF file with symbols that the dynamic linker does not need (`.gnu_debugdata`).
     mini: Option<Vec<u8>>,
-    /// What the table of a Go program refers to, if the file lacks symbols or DWARF.
+    /// The addresses in the table of a Go program, if the file lacks symbols or DWARF.
     pub(crate) go: Option<GoAddresses>,
     /// The functions in that table.
     go_functions: Vec<Symbol>,
@@ -287,7 +287,7 @@ where
     Ok(file)
 }
 
-/// What the table of a Go program's runtime refers to, and its functions.
+/// The addresses in the table that the runtime of a Go program needs, and its functions.
 fn go_table<'data, Elf: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(
     sections: &'data [Elf::SectionHeader],
     name_of: &dyn Fn(&Elf::SectionHeader) -> &'data [u8],

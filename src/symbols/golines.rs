@@ -15,7 +15,7 @@ use object::{Endianness, Object as _, ObjectSegment as _};
 
 use crate::Call;
 use crate::dwarf::{DwarfFiles, Meter};
-use crate::gopclntab::{GoAddresses, Layout, Record, Table, number};
+use crate::gopclntab::{GoAddresses, Record, Table, number};
 use crate::name::text_at;
 
 /// The number of the table by address with rows of inlined calls, and that of the function's data with the rows.
@@ -29,8 +29,6 @@ pub(crate) struct GoLines<'a> {
     table: Table<'a>,
     /// The addresses and bytes of the program's segments.
     segments: Vec<(u64, &'a [u8])>,
-    layout: Layout,
-    addresses: GoAddresses,
     meter: &'a Meter,
 }
 
@@ -43,21 +41,21 @@ impl<'a> GoLines<'a> {
     ) -> Option<GoLines<'a>> {
         let (file, data) = files.go_table(path, meter)?;
         let endian = if file.is_little_endian() { Endianness::Little } else { Endianness::Big };
-        let table = Table { data, endian };
-        let layout = table.layout()?;
+        let table = Table::open(data, endian, addresses)?;
         let segments = file.segments().filter_map(|segment| Some((segment.address(), segment.data().ok()?)));
-        Some(GoLines { table, segments: segments.collect(), layout, addresses, meter })
+        Some(GoLines { table, segments: segments.collect(), meter })
     }
 
     /// The functions at a virtual address, innermost first.
     pub(crate) fn at(&self, address: u64) -> Vec<Call> {
         let mut calls = Vec::new();
-        let Some(record) = self.table.find(&self.layout, self.addresses, address) else { return calls };
+        let Some(record) = self.table.find(address) else { return calls };
         let mut at = address;
         while calls.len() < MOST_INLINED {
             let inlined = self.inlined(&record, at);
             let name = inlined.map(|(name, _)| name).or_else(|| self.table.field(&record, Record::NAME));
-            let Some(symbol) = name.and_then(|name| self.text(self.layout.names.checked_add(name)?)) else {
+            let Some(symbol) = name.and_then(|name| self.text(self.table.layout.names.checked_add(name)?))
+            else {
                 break;
             };
             let value = |field| self.value(self.table.field(&record, field)?, record.entry, at);
@@ -75,14 +73,15 @@ impl<'a> GoLines<'a> {
     /// which it would be called.
     fn inlined(&self, record: &Record, at: u64) -> Option<(u64, u64)> {
         let (rows, data) = INLINED;
-        let rows = self.table.pc_data(record, rows).filter(|_| self.layout.has_units())?;
+        let rows = self.table.pc_data(record, rows).filter(|_| self.table.layout.has_units())?;
         let row = u64::try_from(self.value(rows, record.entry, at)?).ok()?;
         let data = self.table.function_data(record, data)?;
-        let (size, name, instruction) = if self.layout.has_short_calls() { (16, 4, 8) } else { (20, 12, 16) };
+        let (size, name, instruction) =
+            if self.table.layout.has_short_calls() { (16, 4, 8) } else { (20, 12, 16) };
         // Without data, the offset has all bits set.
-        let data = match self.addresses.code {
+        let data = match self.table.addresses.code {
             Some(_) if data == u64::from(u32::MAX) => return None,
-            Some(_) => self.addresses.function_data?.checked_add(data)?,
+            Some(_) => self.table.addresses.function_data?.checked_add(data)?,
             None => data,
         };
         let at = data.checked_add(row.checked_mul(size)?)?;
@@ -97,14 +96,14 @@ impl<'a> GoLines<'a> {
 
     /// The value in the table by address at this offset.
     fn value(&self, offset: u64, entry: u64, at: u64) -> Option<i64> {
-        let offset = usize::try_from(self.layout.pcs.checked_add(offset)?).ok()?;
+        let offset = usize::try_from(self.table.layout.pcs.checked_add(offset)?).ok()?;
         let table = self.table.data.get(offset..)?;
         let mut pairs = EndianSlice::new(table, LittleEndian);
         let (mut value, mut address) = (-1_i64, entry);
         let mut difference = pairs.read_uleb128().ok()?;
         let found = loop {
             value = value.checked_add((difference >> 1) as i64 ^ -((difference & 1) as i64))?;
-            let length = pairs.read_uleb128().ok()?.checked_mul(self.layout.instruction)?;
+            let length = pairs.read_uleb128().ok()?.checked_mul(self.table.layout.instruction)?;
             address = address.checked_add(length)?;
             if at < address {
                 break Some(value);
@@ -120,10 +119,10 @@ impl<'a> GoLines<'a> {
 
     /// The path of the source file with this number.
     fn source(&self, record: &Record, number: i64) -> Option<String> {
-        let unit = if self.layout.has_units() { self.table.field(record, Record::UNIT)? } else { 0 };
+        let unit = if self.table.layout.has_units() { self.table.field(record, Record::UNIT)? } else { 0 };
         let number = unit.checked_add(u64::try_from(number).ok()?)?;
-        let offset = self.table.number(self.layout.units.checked_add(number.checked_mul(4)?)?, 4)?;
-        (offset != u64::from(u32::MAX)).then(|| self.text(self.layout.files.checked_add(offset)?))?
+        let offset = self.table.number(self.table.layout.units.checked_add(number.checked_mul(4)?)?, 4)?;
+        (offset != u64::from(u32::MAX)).then(|| self.text(self.table.layout.files.checked_add(offset)?))?
     }
 
     fn text(&self, at: u64) -> Option<String> {
@@ -223,12 +222,11 @@ mod tests {
     fn calls(magic: u32, bytes: &[u8], data: &[u8], at: u64) -> Vec<String> {
         let meter = Meter::default();
         meter.begin();
-        let table = Table { data: bytes, endian: Endianness::Little };
         let has_start = magic != 0xffff_fffa;
         let addresses =
             GoAddresses { code: has_start.then_some(CODE), function_data: has_start.then_some(DATA) };
-        let Some(layout) = table.layout() else { return Vec::new() };
-        let lines = GoLines { table, segments: vec![(DATA, data)], layout, addresses, meter: &meter };
+        let Some(table) = Table::open(bytes, Endianness::Little, addresses) else { return Vec::new() };
+        let lines = GoLines { table, segments: vec![(DATA, data)], meter: &meter };
         let shown = |call: Call| {
             format!("{} {}:{}", call.symbol, call.file.unwrap_or_default(), call.line.unwrap_or(0))
         };

@@ -75,7 +75,7 @@ pub(crate) struct Program<'t> {
     pub(crate) endian: Endianness,
     pub(crate) table: Placed<'t>,
     pub(crate) module: Option<Placed<'t>>,
-    /// What the dynamic linker stores at addresses of both sections.
+    /// The numbers that the dynamic linker stores in both sections, by their addresses.
     pub(crate) relocated: HashMap<u64, u64>,
     /// The start of the code, if the table and the module data lack it.
     pub(crate) text: Option<u64>,
@@ -84,25 +84,23 @@ pub(crate) struct Program<'t> {
 impl Program<'_> {
     /// The addresses that the table refers to, and its functions; `None` if it is not a table of a known version.
     pub(crate) fn read(&self) -> Option<(GoAddresses, Vec<Symbol>)> {
-        let table = Table { data: self.table.data, endian: self.endian };
-        let layout = table.layout()?;
-        let mut addresses = GoAddresses::default();
-        if layout.start.is_some() {
-            let start = self.word(self.table, layout.start?).filter(|&start| start != 0);
+        let mut table = Table::open(self.table.data, self.endian, GoAddresses::default())?;
+        let layout = &table.layout;
+        if let Some(start) = layout.start {
+            let start = self.word(self.table, start).filter(|&start| start != 0);
             let module = self.module(layout.names);
             let in_module = |number| self.word(self.module?, module?.checked_add(number * layout.pointer)?);
             let code = start.or_else(|| in_module(word::TEXT).filter(|&text| text != 0)).or(self.text);
-            addresses.code = Some(code?);
             let [old, middle, new] = word::FUNCTION_DATA;
             let number = match layout.magic {
                 MAGIC_1_18 => old,
                 _ if in_module(word::RODATA) > in_module(word::TYPES) => new,
                 _ => middle,
             };
-            addresses.function_data = in_module(number);
+            table.addresses = GoAddresses { code: Some(code?), function_data: in_module(number) };
         }
         let pointer = |at| self.word(self.table, at);
-        Some((addresses, table.functions(&layout, addresses, &pointer)?))
+        Some((table.addresses, table.functions(&pointer)?))
     }
 
     /// The offset of the module data in their section.
@@ -128,14 +126,14 @@ impl Program<'_> {
 }
 
 /// A table.
-#[derive(Clone, Copy)]
 pub(crate) struct Table<'t> {
     pub(crate) data: &'t [u8],
     pub(crate) endian: Endianness,
+    pub(crate) layout: Layout,
+    pub(crate) addresses: GoAddresses,
 }
 
 /// The positions in a table.
-#[derive(Clone, Copy)]
 pub(crate) struct Layout {
     magic: u64,
     /// The size of an instruction, bytes.
@@ -157,9 +155,8 @@ pub(crate) struct Layout {
     start: Option<u64>,
 }
 
-/// The u32s of a record, by number. Up to Go 1.15, `UNIT` and what follows is absent. The numbers of
-/// functions' data and of data by address are followed by these lists: [`Record::pc_data`] and
-/// [`Record::function_data`].
+/// A record: u32s, whose numbers are the constants, then the offsets of tables by address ([`Table::pc_data`]), then
+/// those of the function's data ([`Table::function_data`]). Up to Go 1.15, it has no `UNIT` and no data.
 pub(crate) struct Record {
     /// The address of the function.
     pub(crate) entry: u64,
@@ -185,72 +182,21 @@ const MAGIC_1_16: u64 = 0xffff_fffa;
 const MAGIC_1_18: u64 = 0xffff_fff0;
 const MAGIC_1_20: u64 = 0xffff_fff1;
 
-impl Table<'_> {
-    pub(crate) fn layout(&self) -> Option<Layout> {
-        let magic = self.number(0, 4)?;
-        let pointer = u64::from(*self.data.get(7).filter(|size| matches!(size, 4 | 8))?);
-        let at = |number: u64| 8 + number * pointer;
-        let word = |number: u64| self.number(at(number), pointer);
-        let count = word(0)?;
-        let instruction = (*self.data.get(6)?).into();
-        let layout = |names, first: u64| {
-            let [units, files, pcs, functions] = [0, 1, 2, 3].map(|number| word(first + number));
-            let (units, files, pcs, functions) = (units?, files?, pcs?, functions?);
-            let records = functions;
-            Some(Layout {
-                magic,
-                instruction,
-                pointer,
-                count,
-                names,
-                units,
-                files,
-                pcs,
-                functions,
-                records,
-                start: None,
-            })
-        };
-        match magic {
-            MAGIC_1_2 => {
-                let after = count.checked_mul(2)?.checked_add(2)?.checked_mul(pointer)?.checked_add(8)?;
-                let units = self.number(after, 4).unwrap_or(0);
-                let (names, files, pcs, records) = (0, 0, 0, 0);
-                let functions = at(1);
-                Some(Layout {
-                    magic,
-                    instruction,
-                    pointer,
-                    count,
-                    names,
-                    units,
-                    files,
-                    pcs,
-                    functions,
-                    records,
-                    start: None,
-                })
-            }
-            MAGIC_1_16 => layout(word(2)?, 3),
-            MAGIC_1_18 | MAGIC_1_20 => Some(Layout { start: Some(at(2)), ..layout(word(3)?, 4)? }),
-            _ => None,
-        }
+impl<'t> Table<'t> {
+    /// `None` if it is not a table of a known version.
+    pub(crate) fn open(data: &'t [u8], endian: Endianness, addresses: GoAddresses) -> Option<Table<'t>> {
+        Some(Table { data, endian, layout: Layout::of(data, endian)?, addresses })
     }
 
-    /// The functions. The dynamic linker may store the address of one.
-    fn functions(
-        &self,
-        layout: &Layout,
-        addresses: GoAddresses,
-        stored: &dyn Fn(u64) -> Option<u64>,
-    ) -> Option<Vec<Symbol>> {
-        let mut names = Names::new(self.data.get(usize::try_from(layout.names).ok()?..)?);
+    /// The functions. `stored` is the number at an offset of the table, which the dynamic linker may have changed.
+    fn functions(&self, stored: &dyn Fn(u64) -> Option<u64>) -> Option<Vec<Symbol>> {
+        let mut names = Names::new(self.data.get(usize::try_from(self.layout.names).ok()?..)?);
         let mut list = Vec::new();
         // The table may end before the count.
-        for number in 0..layout.count {
-            let address = |number| self.address(layout, addresses, number, stored);
-            let (Some(from), Some(to)) = (address(number), address(number + 1)) else { break };
-            let Some(record) = self.record(layout, number, from) else { break };
+        for number in 0..self.layout.count {
+            let [from, to] = [number, number + 1].map(|number| self.address(number, stored));
+            let (Some(from), Some(to)) = (from, to) else { break };
+            let Some(record) = self.record(number, from) else { break };
             let name = self.field(&record, Record::NAME).unwrap_or(0);
             let place = names.range(name as u32);
             let Some(name) = names.name(place).filter(|name| !name.is_empty()) else { continue };
@@ -267,23 +213,17 @@ impl Table<'_> {
     }
 
     /// The address of the function with this number.
-    fn address(
-        &self,
-        layout: &Layout,
-        addresses: GoAddresses,
-        number: u64,
-        stored: &dyn Fn(u64) -> Option<u64>,
-    ) -> Option<u64> {
-        let at = layout.functions.checked_add(number.checked_mul(2 * layout.width())?)?;
-        match addresses.code {
+    fn address(&self, number: u64, stored: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
+        let at = self.layout.functions.checked_add(number.checked_mul(2 * self.layout.width())?)?;
+        match self.addresses.code {
             Some(code) => code.checked_add(self.number(at, 4)?),
             None => stored(at),
         }
     }
 
     /// The record of the function with this number, at this address.
-    fn record(&self, layout: &Layout, number: u64, entry: u64) -> Option<Record> {
-        let width = layout.width();
+    fn record(&self, number: u64, entry: u64) -> Option<Record> {
+        let (layout, width) = (&self.layout, self.layout.width());
         let at = layout.functions.checked_add(number.checked_mul(2)?.checked_add(1)?.checked_mul(width)?)?;
         let at = layout.records.checked_add(self.number(at, width)?)?.checked_add(width)?;
         let fields = match layout.magic {
@@ -295,10 +235,10 @@ impl Table<'_> {
     }
 
     /// The record of the function at an address of a program that the dynamic linker did not change.
-    pub(crate) fn find(&self, layout: &Layout, addresses: GoAddresses, address: u64) -> Option<Record> {
-        let stored = |at| self.number(at, layout.pointer);
-        let start = |number| self.address(layout, addresses, number, &stored);
-        let (mut from, mut to) = (0, layout.count);
+    pub(crate) fn find(&self, address: u64) -> Option<Record> {
+        let stored = |at| self.number(at, self.layout.pointer);
+        let start = |number| self.address(number, &stored);
+        let (mut from, mut to) = (0, self.layout.count);
         while from < to {
             let middle = from.midpoint(to);
             match start(middle).is_some_and(|start| start <= address) {
@@ -307,9 +247,8 @@ impl Table<'_> {
             }
         }
         let number = from.checked_sub(1)?;
-        let entry = start(number)
-            .filter(|&entry| start(number + 1).is_some_and(|end| (entry..end).contains(&address)))?;
-        self.record(layout, number, entry)
+        let entry = start(number)?;
+        (entry..start(number + 1)?).contains(&address).then(|| self.record(number, entry))?
     }
 
     /// The u32 of a record with this number.
@@ -340,6 +279,40 @@ impl Table<'_> {
 }
 
 impl Layout {
+    fn of(data: &[u8], endian: Endianness) -> Option<Layout> {
+        let pointer = u64::from(*data.get(7).filter(|size| matches!(size, 4 | 8))?);
+        let at = |number: u64| 8 + number * pointer;
+        let word = |number: u64| self::number(data, endian, at(number), pointer);
+        let (magic, count) = (self::number(data, endian, 0, 4)?, word(0)?);
+        let offsets = |first: u64| {
+            Some([word(first)?, word(first + 1)?, word(first + 2)?, word(first + 3)?, word(first + 4)?])
+        };
+        let (start, [names, units, files, pcs, functions]) = match magic {
+            MAGIC_1_2 => {
+                let after = count.checked_mul(2)?.checked_add(2)?.checked_mul(pointer)?.checked_add(8)?;
+                (None, [0, self::number(data, endian, after, 4).unwrap_or(0), 0, 0, at(1)])
+            }
+            MAGIC_1_16 => (None, offsets(2)?),
+            MAGIC_1_18 | MAGIC_1_20 => (Some(at(2)), offsets(3)?),
+            _ => return None,
+        };
+        let records = if magic == MAGIC_1_2 { 0 } else { functions };
+        let instruction = (*data.get(6)?).into();
+        Some(Layout {
+            magic,
+            instruction,
+            pointer,
+            count,
+            names,
+            units,
+            files,
+            pcs,
+            functions,
+            records,
+            start,
+        })
+    }
+
     /// The size of an address in the list of functions, bytes.
     fn width(&self) -> u64 {
         if self.start.is_some() { 4 } else { self.pointer }

@@ -32,7 +32,7 @@ pub struct DwarfPlaces {
     pub folders: Vec<PathBuf>,
     /// Roots, below which split units are where the compiler put them.
     pub roots: Vec<PathBuf>,
-    /// What the table of a Go program without DWARF refers to; it is read in its place.
+    /// The addresses in the table of a Go program without DWARF, which is read instead.
     pub go: Option<GoAddresses>,
 }
 
