@@ -9,4 +9,6 @@ pub(crate) mod options;
 pub(crate) mod switched_out;
 #[cfg(test)]
 pub(crate) mod tiny;
+#[cfg(test)]
+mod tiny_file;
 pub(crate) mod tracepoints;
