@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::iter::repeat;
+use std::sync::Arc;
 
 use build_id::BuildId;
 use foldhash::fast::RandomState;
@@ -19,7 +20,7 @@ use crate::stacks::{Label, Row, Stacks, Weight};
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FunctionId {
     /// Its whole name, as in the symbol table: demangled, with its arguments.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// The number of its file; `None` if its address was in no mapping.
     pub file: Option<u32>,
     /// Where its code runs.
