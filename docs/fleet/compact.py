@@ -18,13 +18,6 @@ import argparse, datetime, glob, hashlib, json, os
 import pyarrow.parquet as parquet
 
 
-def rename(text, path):
-    """Writes a file at once."""
-    with open(path + ".new", "w") as file:
-        file.write(text)
-    os.rename(path + ".new", path)
-
-
 def finish(folder):
     """Replaces the parts in the list of a folder by the whole file, if there is a list."""
     list_ = os.path.join(folder, "_parts")
@@ -32,6 +25,8 @@ def finish(folder):
         return
     with open(list_) as file:
         whole, parts = json.load(file)
+    if any(os.path.basename(name) != name for name in [whole, *parts]):
+        raise SystemExit(f"{list_}: names files of other folders; remove it if it is not from this program")
     for part in parts:
         if os.path.exists(os.path.join(folder, part)):
             os.remove(os.path.join(folder, part))
@@ -61,7 +56,13 @@ def compact(folder):
                 with parquet.ParquetFile(os.path.join(folder, part)) as file:
                     for batch in file.iter_batches():
                         writer.write_batch(batch, row_group_size=1 << 20)
-        rename(json.dumps([whole, parts]), os.path.join(folder, "_parts"))
+        # The parts are removed only when the whole file is on the disk.
+        with open(os.path.join(folder, whole + ".new"), "rb") as file:
+            os.fsync(file.fileno())
+        list_ = os.path.join(folder, "_parts")
+        with open(list_ + ".new", "w") as file:
+            json.dump([whole, parts], file)
+        os.rename(list_ + ".new", list_)
         finish(folder)
     return sum(map(len, kinds.values())), len(kinds)
 
