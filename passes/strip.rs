@@ -90,7 +90,7 @@ impl Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
 
-    /// The same pass, but it accepts a recording without decoded events and leaves out all samples, as perf does.
+    /// The same for any recording: of one without decoded events, it leaves out all samples, as perf does.
     #[must_use]
     pub fn of_any(self) -> Strip {
         Strip { must_find: false, ..self }

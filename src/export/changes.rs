@@ -24,9 +24,10 @@ const SAMPLES_TO_VARY: f64 = 10.0;
 const CONFIDENCE: f64 = 0.95;
 const POWER: f64 = 0.8;
 
-/// The least number of turns that are compared by their differences, and the part of the least change found
-/// otherwise that these must find.
+/// The least number of turns that are compared by their differences.
 const TURNS: usize = 4;
+
+/// They are compared so if the least change found is at most this fraction of that found by the runs themselves.
 const PAYS: f64 = 0.8;
 
 /// The changes of the sampled functions, as [`compare()`] returns it.
@@ -318,8 +319,8 @@ impl<'r> Sides<'r> {
         sides
     }
 
-    /// True if the total varies so much between turns that differences in turns find smaller changes. They have
-    /// half as many degrees of freedom, so otherwise they find only larger ones.
+    /// True if differences in turns find smaller changes of the total. That depends on how much it varies between
+    /// turns: differences have only half as many degrees of freedom.
     fn turns_differ(&self) -> bool {
         let [a, b] = self.averages_of_runs(&|run| run.weight);
         let runs = [a.len(), b.len()];

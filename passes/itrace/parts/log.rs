@@ -37,10 +37,10 @@ pub(crate) struct PartLog {
     pub(crate) selected: SelectedBranches,
 }
 
-/// The branches of paths that a sampler selects. All samplers of a decoder select the same.
+/// The selected branches of each path, found once. All samplers of a decoder select the same.
 #[derive(Default, Debug)]
 pub(crate) struct SelectedBranches {
-    /// Those of each path, by its number; `None` if they are not known yet.
+    /// The range of each path in `branches`, by the path's number; `None` until it is looked up.
     of_paths: Vec<Option<Range<u32>>>,
     /// A branch, and the block that it leads to.
     branches: Vec<(BlockId, BlockId)>,

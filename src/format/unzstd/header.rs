@@ -24,8 +24,8 @@ pub(crate) fn little(bytes: &[u8]) -> u64 {
 }
 
 impl FrameHeader {
-    /// The size of the header that begins with these bytes; larger than their number if there are too few to
-    /// tell. `None` if they begin no header.
+    /// The size of the header that begins with these bytes. If they are too few to know it, the result is larger
+    /// than their number. `None` if they begin no header.
     pub(crate) fn size(bytes: &[u8]) -> Option<usize> {
         let magic = [0x28, 0xb5, 0x2f, 0xfd];
         if !magic.starts_with(&bytes[..bytes.len().min(4)]) {
