@@ -286,14 +286,18 @@ impl Schedule<'_> {
         blocks
             .flat_map(move |block| {
                 // The number of events in a gap, up to seven, for all offsets, in binary digits.
-                let (mut ones, mut twos, mut fours, mut many) = (0, 0, 0, 0);
+                let (mut ones, mut twos, mut fours, mut many) = (0u64, 0, 0, 0);
                 for &(place, vcpu) in &places {
-                    let two = ones & bits(&sure[vcpu], place + block);
-                    ones ^= bits(&sure[vcpu], place + block);
+                    let one = bits(&sure[vcpu], place + block);
+                    let two = ones & one;
+                    ones ^= one;
                     let four = twos & two;
                     twos ^= two;
                     many |= fours & four;
                     fours ^= four;
+                    if many == u64::MAX {
+                        break;
+                    }
                 }
                 (0..64).filter(move |at| many >> at & 1 == 0).map(move |at| from + (block + at) * slot)
             })

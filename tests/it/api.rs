@@ -99,6 +99,7 @@ fn api(pages: &Path) -> String {
 }
 
 #[test]
+#[ignore = "exhaustive: builds the documentation"]
 fn the_public_items_are_those_of_the_snapshots() {
     let cargo = |arguments: &[&str]| {
         run(Command::new(env!("CARGO")).args(arguments).current_dir(root()), Stdin::Null)

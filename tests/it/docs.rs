@@ -291,7 +291,7 @@ fn shells_complete_commands_and_options() {
     let fish = r#"source $argv[1]; complete -C "perfx $argv[2]" | string replace -r '(\S+).*' '<$1>'"#;
     // zsh completes only on a terminal. The completed line then runs a function of that name.
     let zsh = r#"zmodload zsh/zpty; zpty z zsh -f -i
-        zpty -w z "autoload -Uz compinit; compinit -D; source $1; perfx() { print \"<\${@[-1]}>\" }"
+        zpty -w z "autoload -Uz compinit; compinit -u; source $1; perfx() { print \"<\${@[-1]}>\" }"
         zpty -w z "perfx $2"$'\t'; zpty -w z exit; while zpty -r z; do :; done"#;
     fs::copy(Fixture::new("recorded/forks.p61.data").path, folder.path().join("forks.data")).unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_perfx")).parent().unwrap();
