@@ -13,7 +13,7 @@ use perfx_doctor::{
     CODES, Code, Diagnosis, Finding, FindingKind, Location, Obstacle, Reaction, Verdict, examine, obstacles,
     unopened,
 };
-use perfx_export::ChainQuality;
+use perfx_export::{ChainQuality, Unnamed, data_quality};
 use perfx_format::Origin;
 use perfx_format::readers::{READERS, Reader};
 use perfx_look::json::{Document, Offset};
@@ -29,7 +29,7 @@ use crate::io::source::{InputsArgs, Source};
 use crate::io::streams::stderr;
 use crate::term::progress::Bar;
 use crate::term::report::message;
-use crate::term::units::count;
+use crate::term::units::{count, percent};
 
 /// Check the structure of recordings
 ///
@@ -39,7 +39,8 @@ use crate::term::units::count;
 ///
 /// For traces of Intel PT or CoreSight, it also lists code that the trace needs but that is not found here,
 /// with the share of the trace that needs it and the options that find it. It also reports broken call chains,
-/// if many are. Neither is a fault of the recording.
+/// if many are, and files with samples whose functions have no names here. None of these is a fault of the
+/// recording.
 ///
 /// Exit codes: 0 sound, 3 suspect, 1 unreadable: perfx can't copy every record of the recording.
 ///
@@ -135,6 +136,11 @@ pub(crate) struct FileEntry {
     /// Its call chains; of a large recording, a part of them
     #[serde(skip_serializing_if = "Option::is_none")]
     call_chains: Option<ChainQuality>,
+    /// Files with at least 1 % of its samples that have no names here, or only some; of a large recording, a
+    /// part of the samples is counted
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    unnamed: Vec<Unnamed>,
 }
 
 /// All places of one code.
@@ -211,12 +217,12 @@ impl Doctor {
         let ids = self.search.clone().options()?;
         let failed = self.each(
             |source| self.examine(source, &ids),
-            |(diagnosis, Data { missing_code, call_chains })| {
+            |(diagnosis, Data { missing_code, call_chains, unnamed })| {
                 worst = worst.max(diagnosis.verdict);
                 if self.quiet && diagnosis.verdict == Verdict::Sound {
                     return Ok(());
                 }
-                let entry = FileEntry { missing_code, call_chains, ..FileEntry::of(&diagnosis) };
+                let entry = FileEntry { missing_code, call_chains, unnamed, ..FileEntry::of(&diagnosis) };
                 let text = |entry: &FileEntry| text(&diagnosis, self.verbose) + &entry.data_text();
                 files.print(entry, text, |entry| Output::new(Printed::DoctorFile(entry)))
             },
@@ -310,15 +316,16 @@ impl Doctor {
     }
 }
 
-/// Broken call chains and missing code, which are no faults.
+/// Broken call chains, and missing code and names, which are no faults.
 #[derive(Default)]
 struct Data {
     missing_code: Vec<MissingCode>,
     call_chains: Option<ChainQuality>,
+    unnamed: Vec<Unnamed>,
 }
 
-/// The bytes of a recording that are searched for broken call chains: their share needs no more.
-const CHAINS_MAX: u64 = 8 << 20;
+/// The bytes of samples that are examined: shares need no more.
+const SAMPLES_MAX: u64 = 8 << 20;
 
 impl Data {
     /// Errors of an examination are reported, but do not fail the diagnosis.
@@ -329,21 +336,26 @@ impl Data {
             data.missing_code =
                 reported(source, missing, "the code that its traces need is not searched for")?;
         }
-        if diagnosis.has_chains && diagnosis.whole {
-            let chains = chains(source, threads);
-            data.call_chains = reported(source, chains, "its call chains are not examined")?;
+        if diagnosis.whole {
+            let samples = samples(source, diagnosis.has_chains, ids, threads);
+            (data.call_chains, data.unnamed) = reported(source, samples, "its samples are not examined")?;
         }
         Ok(data)
     }
 }
 
-/// The quality of a recording's call chains; those of recorded stacks are known only when these are unwound.
-fn chains(source: &Source, threads: usize) -> Result<Option<ChainQuality>> {
+/// The quality of a recording's call chains, and DSOs without names. The chains of recorded stacks are known only
+/// when these are unwound.
+fn samples(
+    source: &Source,
+    has_chains: bool,
+    ids: &IdOptions,
+    threads: usize,
+) -> Result<(Option<ChainQuality>, Vec<Unnamed>)> {
     let mut recording = source.open()?;
-    if ConvertCallchain::concerns(&recording) {
-        return Ok(None);
-    }
-    Ok(Some(ChainQuality::of(&mut recording, CHAINS_MAX, threads)?))
+    let (chains, unnamed) = data_quality(&mut recording, ids, SAMPLES_MAX, threads)?;
+    let has_chains = has_chains && !ConvertCallchain::concerns(&recording);
+    Ok((has_chains.then_some(chains), unnamed))
 }
 
 /// The result; after an error a default, and a message that begins with `what`.
@@ -412,6 +424,19 @@ fn missing_text(code: &[MissingCode]) -> String {
     code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
 }
 
+fn unnamed_text(dsos: &[Unnamed]) -> String {
+    if dsos.is_empty() {
+        return String::new();
+    }
+    let line = |Unnamed { name, samples, of_samples, why, help }: &Unnamed| {
+        let help = help.as_ref().map_or_else(String::new, |help| format!(": {help}"));
+        let text = format!("    {}  {} ({why}){help}", percent(*samples, *of_samples), name.0.escape_ascii());
+        printable(&text).to_string() + "\n"
+    };
+    let title = "  missing names, with the share of the samples and what finds them\n";
+    dsos.iter().map(line).fold(title.to_owned(), |text, line| text + &line)
+}
+
 /// perf's reactions, if worth mentioning, and the repair command: one line, or nothing.
 fn consequences(code: &Code) -> String {
     let mut notes = Vec::new();
@@ -465,7 +490,7 @@ impl FileEntry {
     fn data_text(&self) -> String {
         let chains = self.call_chains.iter().flat_map(ChainQuality::sentences);
         let chains: String = chains.map(|sentence| format!("  broken chains: {sentence}\n")).collect();
-        chains + &missing_text(&self.missing_code)
+        chains + &missing_text(&self.missing_code) + &unnamed_text(&self.unnamed)
     }
 
     pub(crate) fn of(diagnosis: &Diagnosis) -> FileEntry {
@@ -476,6 +501,7 @@ impl FileEntry {
             findings: diagnosis.findings.iter().map(|finding| FindingEntry::of(diagnosis, finding)).collect(),
             missing_code: Vec::new(),
             call_chains: None,
+            unnamed: Vec::new(),
         }
     }
 }

@@ -48,6 +48,6 @@ pub use durations::{DurationSummary, Durations, HistogramRow};
 pub use functions::{CodeFile, CodePlace, FunctionId, FunctionTotal, NamedStacks};
 pub use perfx_pipeline::{Error, Result};
 pub use perfx_resolve::{EventFacts, Facts, Frame, FrameName, Function, Named, Search, name_frames};
-pub use quality::ChainQuality;
+pub use quality::{ChainQuality, Unnamed, data_quality};
 pub use shown::{Counted, SampledEvents, ShownEvent};
 pub use stacks::{Grouping, Label, Row, Stacks, Weight};

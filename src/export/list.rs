@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::counted::counted_events;
+use crate::quality::WORTH_SAYING;
 use crate::shown::{Counted, SampledEvents, ShownEvent};
 use crate::stacks::Weight;
 
@@ -480,9 +481,6 @@ pub fn list(
     say_cut_off(listing.periods(), u64::MAX, report);
     Ok(listing)
 }
-
-/// From this percentage of samples on, missing names of a DSO are reported without -v.
-const WORTH_SAYING: u128 = 1;
 
 /// Reports which DSOs with many samples have no names, and what helps.
 fn say_nameless(rows: &[DsoRow], report: &mut Report) {

@@ -1,10 +1,13 @@
-//! Measures how many call chains are broken, so that nobody takes invented callers for real ones.
+//! Measures how far the data of a recording can be trusted: broken call chains, and files without names.
+
+use std::collections::BTreeMap;
 
 use perfx_filter::FilterOptions;
 use perfx_format::read::{Batch, Recording};
 use perfx_format::record::cpumode::USER;
+use perfx_look::json::Text;
 use perfx_pipeline::{Report, Result};
-use perfx_resolve::{EventFacts, Facts, Frame};
+use perfx_resolve::{EventFacts, Explainer, Facts, Frame, IdOptions, Search, dso_name};
 use perfx_samples::{IsSelected, SampleView, Select};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,19 +52,52 @@ impl ChainQuality {
         .collect()
     }
 
-    /// The quality of about `most` bytes of samples, evenly spread over a recording.
-    ///
-    /// # Errors
-    ///
-    /// The recording can't be read or decompressed.
-    pub fn of(recording: &mut Recording, most: u64, threads: usize) -> Result<ChainQuality> {
-        let facts = Facts::survey(recording, threads, false)?;
-        let one_of = OneOf(recording.data_size().unwrap_or(0) / most + 1);
-        let counted_as = counted_events(&facts, &FilterOptions::default());
-        let (grouping, read) = (Grouping::default(), (&facts, Some(&one_of)));
-        let stacks = Stacks::read(recording, read, &counted_as, grouping, threads, &mut Report::default())?;
-        Ok(stacks.chain_quality(&facts.events))
-    }
+}
+
+/// A file or other code whose functions have no names, or only some of them
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Unnamed {
+    /// Its path, or a name such as `[vdso]`
+    pub name: Text<Vec<u8>>,
+    /// Samples of its code
+    pub samples: u64,
+    /// All samples that were looked at
+    pub of_samples: u64,
+    /// Why names are missing
+    pub why: String,
+    /// Options or a command that would help
+    pub help: Option<String>,
+}
+
+/// From this share of the samples on, in percent, missing names of a DSO are reported.
+pub(crate) const WORTH_SAYING: u128 = 1;
+
+/// The quality of about `most` bytes of samples, evenly spread over a recording: of their call chains, and which
+/// DSOs have no names, those with most samples first. Symbols are searched for in the places of `ids`.
+///
+/// # Errors
+///
+/// The recording can't be read or decompressed.
+pub fn data_quality(
+    recording: &mut Recording,
+    ids: &IdOptions,
+    most: u64,
+    threads: usize,
+) -> Result<(ChainQuality, Vec<Unnamed>)> {
+    let facts = Facts::survey(recording, threads, false)?;
+    let one_of = OneOf(recording.data_size().unwrap_or(0) / most + 1);
+    let counted_as = counted_events(&facts, &FilterOptions::default());
+    let (grouping, read) = (Grouping { own_address: true, ..Grouping::default() }, (&facts, Some(&one_of)));
+    let stacks = Stacks::read(recording, read, &counted_as, grouping, threads, &mut Report::default())?;
+    let search = Search {
+        facts: &facts,
+        features: &recording.features,
+        endian: recording.endian,
+        ids,
+        inlined: false,
+    };
+    Ok((stacks.chain_quality(&facts.events), stacks.unnamed(search)))
 }
 
 /// Selects one of this many samples of each batch.
@@ -126,6 +162,28 @@ impl Stacks {
             quality.full += count(all.depth >= event.max_stack);
         }
         quality
+    }
+
+    /// The DSOs without names that have a share of the samples worth reporting.
+    fn unnamed(&self, search: Search<'_>) -> Vec<Unnamed> {
+        let (mut of_samples, mut dsos) = (0, BTreeMap::<u32, u64>::new());
+        for (row, weight) in &self.rows {
+            of_samples += weight.samples;
+            if let Some(number) = self.tree.innermost(row.stack).and_then(|frame| frame.dso) {
+                *dsos.entry(number).or_default() += weight.samples;
+            }
+        }
+        let least = WORTH_SAYING * u128::from(of_samples);
+        dsos.retain(|_, samples| u128::from(*samples) * 100 >= least);
+        let explainer = Explainer::new(search);
+        let unnamed = |(&number, &samples): (&u32, &u64)| {
+            let explanation = explainer.explain(number);
+            let name = Text(dso_name(&search.facts.spaces.dsos().get(number as usize)?.0).to_vec());
+            Some(Unnamed { name, samples, of_samples, why: explanation.why?, help: explanation.help })
+        };
+        let mut unnamed: Vec<Unnamed> = dsos.iter().filter_map(unnamed).collect();
+        unnamed.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.name.0.cmp(&b.name.0)));
+        unnamed
     }
 }
 

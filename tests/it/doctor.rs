@@ -657,6 +657,21 @@ fn every_fault_of_the_reader_is_listed() {
     }
 }
 
+/// `doctor` called a recording sound that shows nothing but addresses here.
+#[test]
+fn files_without_names_are_listed_with_their_share_of_the_samples() {
+    let ran = perfx(args!["doctor", "--foreign", Fixture::new("recorded/fp.p61.data").path]);
+    assert_eq!(ran.code, Some(0));
+    let listed = ran.text();
+    let (_, listed) = listed.split_once("  missing names, with the share of the samples").unwrap();
+    let id = "b000000000000000000000000000000000000001";
+    let program = format!("  90.91%  /tmp/perfx-data/work/burn (no file with build-id {id} was found): --debuginfod");
+    assert!(listed.contains(&program) && listed.contains("6.06%  [kernel.kallsyms] ("), "{listed}");
+    let Some(root) = workloads() else { return };
+    let named = perfx(args!["doctor", "--root", root, Fixture::new("recorded/fp.p61.data").path]).text();
+    assert!(!named.contains("burn"), "{named}");
+}
+
 /// 21 of 100 chains were called sound, like the file.
 #[test]
 fn broken_call_chains_are_not_called_sound() {

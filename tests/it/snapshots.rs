@@ -662,14 +662,14 @@ fn doctor_and_repair() {
     ]);
     same("doctor", "codes", &place.say("doctor --list"));
     let lines = [
-        "doctor sound.data newer.data",
-        "doctor inject-b.data stat.data late.data index.data datasize.data",
-        "doctor --places 0 cut.data",
-        "doctor killed.data nested.data dir.data magic.data missing.data",
-        "doctor -q sound.data ids.data",
-        "doctor - < inject-b.data",
-        "doctor --json sound.data magic.data",
-        "doctor --format ndjson late.data",
+        "doctor --foreign sound.data newer.data",
+        "doctor --foreign inject-b.data stat.data late.data index.data datasize.data",
+        "doctor --foreign --places 0 cut.data",
+        "doctor --foreign killed.data nested.data dir.data magic.data missing.data",
+        "doctor --foreign -q sound.data ids.data",
+        "doctor --foreign - < inject-b.data",
+        "doctor --foreign --json sound.data magic.data",
+        "doctor --foreign --format ndjson late.data",
         "doctor - -i -",
         "doctor --list sound.data",
     ];
@@ -686,7 +686,7 @@ fn doctor_and_repair() {
         "repair --fault zstd sound.data",
         "run -p repair:fault=mmap-len stat.data -o run.out",
         "run -p repair:fault=zstd stat.data -o run.out",
-        "doctor inject-b.out stat.out index.out datasize.out ids.out",
+        "doctor --foreign inject-b.out stat.out index.out datasize.out ids.out",
     ];
     same("doctor", "repair", &place.say_all(&lines));
 }
