@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
 use perfx_format::record::cpumode::{GUEST_KERNEL, KERNEL};
 use perfx_pipeline::Result;
-use perfx_resolve::{Named, Search};
+use perfx_resolve::{Facts, Named, Search, dso_name};
 
 use crate::chains::StackTree;
 use crate::folded::{FoldedOptions, functions, whole};
@@ -59,8 +59,8 @@ struct SameFiles {
     by_id: HashMap<BuildId, Vec<u8>>,
     /// By the name without folder and version: the name with the first version.
     by_name: HashMap<Vec<u8>, Vec<u8>>,
-    /// The keys of the current recording's files, by path.
-    own: HashMap<Vec<u8>, Vec<u8>>,
+    /// The keys of the current recording's files, by path, and by build-id if the path has several.
+    own: HashMap<(Vec<u8>, Option<BuildId>), Vec<u8>>,
     used: HashSet<Vec<u8>>,
 }
 
@@ -71,22 +71,41 @@ impl SameFiles {
     }
 
     /// The key of a file: that of its build-id, else of its name with any version, unless the recording has that
-    /// file, too.
-    fn key(&mut self, path: &[u8], id: Option<BuildId>) -> Vec<u8> {
-        if let Some(key) = self.own.get(path) {
+    /// file, too. `build` is the build-id if the recording has several builds of the path.
+    fn key(&mut self, path: &[u8], id: Option<BuildId>, build: Option<BuildId>) -> Vec<u8> {
+        let own = (path.to_vec(), build);
+        if let Some(key) = self.own.get(&own) {
             return key.clone();
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let any = self.by_name.entry(without_version(name).to_vec()).or_insert_with(|| name.to_vec());
-        let by_name = if self.used.contains(any) { name } else { any };
-        let key = match id {
-            Some(id) => self.by_id.entry(id).or_insert_with(|| by_name.to_vec()).clone(),
-            None => by_name.to_vec(),
+        let by_name = match build {
+            _ if !self.used.contains(any) => any.clone(),
+            Some(build) if self.used.contains(name) => path_of_build(name, build),
+            _ => name.to_vec(),
         };
-        self.own.insert(path.to_vec(), key.clone());
+        let key = match id {
+            Some(id) => self.by_id.entry(id).or_insert(by_name).clone(),
+            None => by_name,
+        };
+        self.own.insert(own, key.clone());
         self.used.insert(key.clone());
         key
     }
+}
+
+/// The path of a file with the first digits of its build-id.
+fn path_of_build(path: &[u8], id: BuildId) -> Vec<u8> {
+    let id = id.to_string();
+    [path, format!(" ({})", id.get(..8).unwrap_or(&id)).as_bytes()].concat()
+}
+
+/// The paths with several build-ids in a recording, such as those of a program that was built again meanwhile.
+fn rebuilt(facts: &Facts) -> HashSet<&[u8]> {
+    let mut first: HashMap<&[u8], BuildId> = HashMap::new();
+    let dsos = facts.spaces.dsos().iter();
+    let ids = dsos.filter_map(|(dso, _)| Some((dso_name(dso), facts.ids.get(dso)?)));
+    ids.filter(|&(name, id)| *first.entry(name).or_insert(id) != id).map(|(name, _)| name).collect()
 }
 
 /// The name of a file up to its version: `libssl` of `libssl.so.3` and `libssl-1.1.so`, `nginx` of `nginx-1.25`.
@@ -142,6 +161,7 @@ impl NamedStacks {
         let mut seen = HashSet::new();
         let compares = self.same_files.is_some();
         self.same_files.iter_mut().for_each(SameFiles::begin_recording);
+        let rebuilt = rebuilt(search.facts);
         let named = stacks.name_frames(search, |number, frame, name| {
             let place = match frame.mode {
                 KERNEL | GUEST_KERNEL => CodePlace::Kernel,
@@ -149,20 +169,22 @@ impl NamedStacks {
                 _ => CodePlace::User,
             };
             let file = name.dso.as_ref().map(|dso| {
-                let id = || {
-                    let (dso, _) = search.facts.spaces.dsos().get(frame.dso? as usize)?;
+                let id = frame.dso.and_then(|number| {
+                    let (dso, _) = search.facts.spaces.dsos().get(number as usize)?;
                     search.facts.ids.get(dso)
-                };
+                });
+                let build = id.filter(|_| rebuilt.contains(&**dso));
+                let path = build.map_or_else(|| dso.to_vec(), |id| path_of_build(dso, id));
                 let key = match &mut self.same_files {
-                    None => dso.to_vec(),
+                    None => path.clone(),
                     Some(_) if place == CodePlace::Jit => b"JIT code".to_vec(),
-                    Some(same) => same.key(dso, id()),
+                    Some(same) => same.key(dso, id, build),
                 };
                 let file = self.files.entry(key);
                 let number = file.index() as u32;
                 let file = file.or_default();
                 if file.path.is_empty() {
-                    file.path = String::from_utf8_lossy(dso).into_owned();
+                    file.path = String::from_utf8_lossy(&path).into_owned();
                 }
                 seen.insert((number, dso.to_vec()));
                 number
@@ -398,8 +420,25 @@ pub(crate) mod tests {
         ] {
             same.begin_recording();
             for ((path, id), expected) in files.into_iter().zip(expected) {
-                assert_eq!(String::from_utf8(same.key(path.as_bytes(), id)).unwrap(), expected, "{path}");
+                assert_eq!(
+                    String::from_utf8(same.key(path.as_bytes(), id, None)).unwrap(),
+                    expected,
+                    "{path}"
+                );
             }
         }
+    }
+
+    #[test]
+    fn two_builds_in_one_recording_are_two_files() {
+        let mut same = SameFiles::default();
+        let key = |same: &mut SameFiles, byte| {
+            let id = BuildId::new(&[byte; 20]);
+            String::from_utf8(same.key(b"/bin/server", id, id)).unwrap()
+        };
+        assert_eq!([1, 2, 1].map(|byte| key(&mut same, byte)), ["server", "server (02020202)", "server"]);
+        same.begin_recording();
+        // The second recording has one of them, and a newer one.
+        assert_eq!([2, 3].map(|byte| key(&mut same, byte)), ["server (02020202)", "server"]);
     }
 }

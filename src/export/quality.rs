@@ -51,7 +51,6 @@ impl ChainQuality {
         .map(|(share, _, what, hint)| format!("{:.0}% of call chains {what}: {hint}", share * 100.0))
         .collect()
     }
-
 }
 
 /// A file or other code whose functions have no names, or only some of them

@@ -665,7 +665,8 @@ fn files_without_names_are_listed_with_their_share_of_the_samples() {
     let listed = ran.text();
     let (_, listed) = listed.split_once("  missing names, with the share of the samples").unwrap();
     let id = "b000000000000000000000000000000000000001";
-    let program = format!("  90.91%  /tmp/perfx-data/work/burn (no file with build-id {id} was found): --debuginfod");
+    let program =
+        format!("  90.91%  /tmp/perfx-data/work/burn (no file with build-id {id} was found): --debuginfod");
     assert!(listed.contains(&program) && listed.contains("6.06%  [kernel.kallsyms] ("), "{listed}");
     let Some(root) = workloads() else { return };
     let named = perfx(args!["doctor", "--root", root, Fixture::new("recorded/fp.p61.data").path]).text();
