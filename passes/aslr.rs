@@ -1,10 +1,10 @@
-//! `aslr` moves all addresses, so that nothing reveals the memory layout: mappings, instruction pointers,
-//! call chains and branches move together, region by region, and everything still resolves.
+//! `aslr` moves all addresses, to hide the memory layout: mappings, instruction pointers, call chains and
+//! branches move together, region by region, so everything still resolves.
 //!
-//! A region is a run of mapped memory without a gap, in any process, so a child keeps the regions of its
-//! parent. A key decides the new order of regions, and the new places of other addresses, which move in
-//! blocks of 2 MiB. Data that may contain more addresses is left out: registers, stacks, physical addresses,
-//! AUX data, changed kernel text, and data unknown to this version of perfx.
+//! A region is mapped memory without a gap, in any process, so a child keeps its parent's regions. A key
+//! decides the new order of regions, and the new addresses outside them, which move in blocks of 2 MiB. Data
+//! that may contain more addresses is left out: registers, stacks, physical addresses, AUX data, changed
+//! kernel text, and data unknown to this version of perfx.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -59,10 +59,10 @@ impl PassOptions for Aslr {
     }
 }
 
-/// The page size: the lower bits of an address do not change.
+/// The lower bits of an address do not change.
 const PAGE: u64 = perfx_format::PAGE as u64;
 
-/// Unknown addresses move together with those in the same block of this size.
+/// The unit in which addresses outside all regions move.
 const BLOCK: u64 = 1 << 21;
 
 /// The parts of samples that may contain any address.
@@ -74,9 +74,8 @@ const LARGEST: u64 = 1 << 44;
 /// The new places for regions of one kind, and for blocks of other addresses.
 #[derive(Clone, Copy, Debug)]
 struct AddressRoom {
-    /// The first new address, as perf inject --aslr chooses it, and the end of the room for regions.
+    /// The first new address, as perf inject --aslr chooses it, and the limit.
     regions: (u64, u64),
-    /// The first block of other addresses, and the number of blocks.
     blocks: (u64, u64),
 }
 
@@ -95,7 +94,6 @@ struct Region {
     new: u64,
 }
 
-/// The regions of all processes, or of all kernels.
 #[derive(Clone, Debug)]
 struct Regions {
     sorted: Vec<Region>,
@@ -104,7 +102,6 @@ struct Regions {
 }
 
 impl Regions {
-    /// Lays out the regions of these ranges. Returns the number of ranges without room.
     fn new(ranges: &BTreeSet<(u64, u64)>, room: AddressRoom, key: Key) -> (Regions, u64) {
         let mut sorted: Vec<Region> = Vec::new();
         for &(start, end) in ranges {
@@ -129,7 +126,7 @@ impl Regions {
 
     fn region(&self, address: u64) -> Option<&Region> {
         let next = self.sorted.partition_point(|region| region.start <= address);
-        // The end is included: return addresses and symbols may be there.
+        // The end is included, for return addresses and symbols there.
         self.sorted.get(next.checked_sub(1)?).filter(|region| address <= region.end)
     }
 
@@ -137,7 +134,6 @@ impl Regions {
         self.region(address).map(|region| region.new + (address - region.start))
     }
 
-    /// The new place of an address outside all regions.
     fn other(&self, address: u64) -> u64 {
         let (first, count) = self.room.blocks;
         let block = self.key.number("block", &(address / BLOCK).to_le_bytes()) % count;
@@ -145,7 +141,6 @@ impl Regions {
     }
 }
 
-/// All addresses, old to new.
 #[derive(Clone, Debug)]
 struct Moves {
     user: Regions,
@@ -169,7 +164,6 @@ impl Moves {
         })
     }
 
-    /// True if a number in raw data may be an address.
     fn may_be(&self, number: u64) -> bool {
         let known = || self.user.region(number).is_some() || self.kernel.region(number).is_some();
         // Small numbers below 0 are errors. Memory of programs is far above 1 TiB.
@@ -186,7 +180,7 @@ struct Recent(Box<[[(u64, u64); 1 << RECENT_BITS]; 2]>);
 
 impl Default for Recent {
     fn default() -> Recent {
-        // Address 0 stays 0 here, too.
+        // Address 0 must stay 0 in the cache, too.
         Recent(Box::new([[(0, 0); 1 << RECENT_BITS]; 2]))
     }
 }
@@ -203,7 +197,6 @@ impl Recent {
     }
 }
 
-/// The survey: collects the mappings.
 #[derive(Default)]
 struct Gather {
     pass: Aslr,
@@ -216,18 +209,15 @@ struct Gather {
 
 struct Plan {
     moves: Moves,
-    /// For each tracepoint, the fields of its raw data; other raw data is unknown.
+    /// For each tracepoint, the fields of its raw data; raw data of other events is unknown.
     raw: ByTracepoint<RawFields>,
-    /// The types of the PMUs of probes.
     probes: BTreeSet<u32>,
-    /// True if the dropped registers complete call chains.
     cuts_callers: bool,
 }
 
 struct RawFields {
     pointers: Vec<TraceField>,
-    /// The offsets of 8-byte numbers that touch no harmless field: two of those side by side can look like an
-    /// address.
+    /// The offsets of 8-byte numbers that touch no harmless field. A number may span two adjacent fields.
     suspect: Vec<Range<usize>>,
 }
 
@@ -248,7 +238,6 @@ fn between(mut fields: Vec<TraceField>) -> Vec<Range<usize>> {
 
 #[derive(Clone, Default, Debug)]
 struct AslrCounts {
-    /// Features that were left out.
     features: BTreeSet<Feature>,
     cut: u64,
     raw: u64,
@@ -257,7 +246,6 @@ struct AslrCounts {
 struct Move {
     plan: Arc<Plan>,
     recent: Recent,
-    /// The sample that was moved last, to reuse its memory.
     buffer: Vec<u8>,
     done: AslrCounts,
 }
@@ -355,7 +343,6 @@ impl Gather {
         Move { plan, recent: Recent::default(), buffer: Vec::new(), done: AslrCounts::default() }
     }
 
-    /// The key derived from the old addresses.
     fn own_key(&self) -> Key {
         let mut key = Key::default();
         for (start, end) in self.user.iter().chain(&self.kernel) {
@@ -365,7 +352,7 @@ impl Gather {
     }
 }
 
-/// A name without the addresses of breakpoints; a list of events can have several.
+/// A name, or list of names, without the addresses of breakpoints.
 fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
     const BEFORE: &[u8] = b"mem:0x";
     let (mut new, mut rest) = (Vec::new(), name.text);
@@ -378,8 +365,8 @@ fn without_address(name: Name<'_>) -> Option<Vec<u8>> {
     (!new.is_empty()).then(|| [&new, rest].concat())
 }
 
-/// A word of a command line with possible addresses replaced by 0: numbers of more than four digits after
-/// `0x`, as in the filters of hardware traces, and others of a suspicious size.
+/// Replaces possible addresses in a word of a command line by 0: after `0x`, numbers of more than four
+/// digits, as in the filters of hardware traces; elsewhere, numbers of a suspicious size.
 fn without_addresses(word: &[u8], moves: &Moves) -> Vec<u8> {
     let mut new = Vec::with_capacity(word.len());
     for part in word.chunk_by(|one, other| one.is_ascii_alphanumeric() == other.is_ascii_alphanumeric()) {
@@ -407,7 +394,7 @@ impl Plan {
             ];
             field.kind == TraceFieldKind::Pointer || named.contains(&field.name)
         };
-        // Numbers of less than 8 bytes, fields that all tracepoints have, and names of tasks.
+        // Too short for an address, common to all tracepoints, or the name of a task.
         let is_harmless = |named @ NamedField { name, field, kind, .. }: &NamedField<'_>| match kind {
             _ if named.is_common() => true,
             TraceFieldKind::Numbers => field.size < 8,
@@ -432,14 +419,13 @@ impl Plan {
     /// Removes the dropped parts of samples from an attr, and the address of a breakpoint or probe.
     fn change_attr(&self, raw: &mut [u8], endian: Endian) {
         let attr = Attr::decode(raw, endian);
-        // Unknown bits are cleared and counted with the other bytes in no field.
+        // Unknown bits are cleared and counted later, with the other bytes in no field.
         without_parts(raw, PARTS & !st::UNNAMED, endian);
         if attr.is_breakpoint() || self.probes.contains(&attr.type_) {
             clear_address(raw, endian);
         }
     }
 
-    /// Clears the addresses in the raw data of a sample.
     fn clear_raw(&self, raw: &mut [u8], event: Option<usize>, endian: Endian) {
         let Some(fields) = event.and_then(|event| self.raw.get(event)) else {
             return raw.fill(0);
@@ -457,7 +443,6 @@ impl Plan {
         }
     }
 
-    /// Emits a record other than a sample, with its addresses moved.
     fn record(&self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (moves, endian, layouts) = (&self.moves, record.endian(), out.layouts());
         match record.kind() {

@@ -1,6 +1,5 @@
 //! `build-ids` adds the build-ids of the DSOs that samples hit (or of all DSOs): a HEADER_BUILD_ID record
-//! before the first sample that hits the DSO, and an entry in feature BUILD_ID. Existing records are neither
-//! changed nor lost.
+//! before the first sample that hits the DSO, and an entry in feature BUILD_ID. Existing records stay.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,9 +29,9 @@ pub struct BuildIds {
 /// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct BuildIdsOptions {
-    /// True to include all mapped DSOs, not only those that samples hit.
+    /// Include all mapped DSOs, not only those that samples hit.
     pub all: bool,
-    /// True to leave the records as they are, and only set the feature.
+    /// Leave the records as they are, and only set the feature.
     pub feature_only: bool,
     /// The sources of ids.
     pub ids: IdOptions,
@@ -62,23 +61,20 @@ impl PassOptions for BuildIdsArgs {
     }
 }
 
-/// The first survey: finds the mappings.
 struct MapSurvey {
     options: BuildIdsOptions,
     found: FoundIds,
     mapped: Mapped,
 }
 
-/// The second survey: finds the mappings that samples hit, if [`PlaceRecords`] cannot look at the samples.
+/// The second survey: finds the mappings that samples hit, unless [`PlaceRecords`] can do so.
 struct HitSurvey {
     options: BuildIdsOptions,
     found: FoundIds,
     hits: Hits,
-    /// The first mapping of each DSO.
     first_uses: Arc<[FirstUse]>,
 }
 
-/// Inserts records before the records at these places.
 struct PlaceRecords {
     options: Arc<BuildIdsOptions>,
     found: FoundIds,
@@ -91,7 +87,6 @@ struct PlaceRecords {
 /// The new records of DSOs, by the place of the record that uses them first.
 type Placed = HashMap<Place, Vec<Vec<u8>>>;
 
-/// The mappings hit by samples of a batch.
 struct HitsOfBatch(Option<Hits>);
 
 /// Works without a survey: inserts the record of every DSO at its first mapping.
@@ -105,7 +100,6 @@ struct Stream {
 #[derive(Debug, Default)]
 struct FoundIds {
     ids: Option<Ids>,
-    /// New entries of feature BUILD_ID.
     entries: Vec<u8>,
     entry_count: u64,
     record_count: u64,
@@ -116,9 +110,7 @@ struct FoundIds {
     /// DSOs whose id was missing at their first use, and the number of these whose id is recorded later.
     without: HashSet<(i32, Box<[u8]>)>,
     too_late: u64,
-    /// The ids in MMAP2 records.
     mapped: MappedIds,
-    /// Ids given by the user that replace those of the recording, for the report.
     corrections: BTreeSet<Correction>,
     /// Records whose id differs from the user's, and how many of them were corrected.
     contradicting: u64,
@@ -147,7 +139,7 @@ impl FoundIds {
         Some(record)
     }
 
-    /// Like [`FoundIds::take`], for DSOs that are used for the first time, in file order.
+    /// Adds the id of a DSO at its first use, in file order; see [`FoundIds::take`].
     fn place(
         &mut self,
         spaces: &AddressSpaces,
@@ -171,7 +163,6 @@ impl FoundIds {
         self.corrections.extend(correction);
     }
 
-    /// Reads a HEADER_BUILD_ID record of the input.
     fn learn(&mut self, record: &Record<'_>) {
         let endian = record.endian();
         let Some(entry) = BuildIdEntry::read(record.bytes(), endian) else { return };
@@ -186,13 +177,12 @@ impl FoundIds {
         }
     }
 
-    /// Ends the surveys; from now on, ids can be found.
     fn start(&mut self, mut ids: Ids, endian: Endian) {
         Entries::new(&std::mem::take(&mut self.recorded_entries), endian).for_each(|entry| ids.learn(&entry));
         self.ids = Some(ids);
     }
 
-    /// Emits a record; if its id contradicts the user's, with the user's id.
+    /// Emits a record, with the user's id if its own contradicts that.
     fn pass_on(&mut self, record: Record<'_>, options: &BuildIdsOptions, out: &mut Emit<'_>) -> Result<()> {
         match options.ids.correction(&record, out.layouts()) {
             Some(correction) => {
@@ -255,7 +245,7 @@ impl BuildIds {
         BuildIds { options }
     }
 
-    /// True if every DSO gets its record at its first mapping, so that no survey is needed.
+    /// True if every DSO gets its record at its first mapping; this needs no survey.
     fn streams(&self, input: &Recording) -> bool {
         self.options.all && !input.is_compressed()
     }

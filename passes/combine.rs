@@ -1,14 +1,12 @@
-//! Merges the records of one or several recordings of one machine into time order, as perf would have
-//! recorded them together. Equal events become one event, and records that several inputs share are written
-//! once.
+//! Merges the records of one or several recordings of one machine into time order, as if perf had recorded
+//! them together. Equal events become one event, and records that several inputs share are written once.
 //!
-//! perf processes a record without a time (time 0, ~0, kinds from 64 on) as soon as it reads it, while
-//! records with a time wait for the end of the next round. So a record without a time is placed after the
-//! records that perf has flushed by then, before the waiting ones and those after it in its input, and keeps
-//! its order among other records without a time. perf reads a recording without sample_id_all in file order;
-//! there the record stays between its neighbours. Two FINISHED_ROUNDs before a kernel record make perf flush
-//! everything older. A record without a time is held back no longer than its batch, so the payload of
-//! AUXTRACE is never buffered.
+//! perf processes a record without a time (time 0, ~0, kinds from 64 on) as soon as it reads it; records with
+//! a time wait for the end of the next round. So a record without a time is placed after the records that
+//! perf has flushed by then, and before the waiting ones. Such records keep their order. perf reads a
+//! recording without sample_id_all in file order; there the record stays between its neighbours. Two
+//! FINISHED_ROUNDs before a kernel record make perf flush everything older. A record without a time is held
+//! back no longer than its batch, so the payload of AUXTRACE is never buffered.
 
 mod chunks;
 mod dedup;
@@ -38,7 +36,7 @@ pub(crate) use rewrite::Step;
 use spec::InputSpec;
 use unite::{JoinSource, Union, clocks, one_kernel, unite_features};
 
-/// The pass: `join` if there are other inputs, else `sort`, or a step that needs the records in time order.
+/// The passes `join` (with other inputs) and `sort`, or a step that needs the records in time order.
 pub struct Combine {
     name: &'static str,
     options: CombineOptions,
@@ -50,12 +48,11 @@ impl Combine {
         Combine { name, options, step: None }
     }
 
-    /// `sort` under this name, with a step that all records go through.
     pub(crate) fn with_step(name: &'static str, step: impl Step) -> Combine {
         Combine { step: Some(Box::new(step)), ..Combine::new(name, CombineOptions::default()) }
     }
 
-    /// The first of its stages, for a pass that surveys before it.
+    /// The first stage, for a pass that surveys before it.
     pub(crate) fn stage(self) -> Stage {
         let Combine { options, step, .. } = self;
         Stage::survey(FactSurvey { options, facts: Box::default(), step })
@@ -69,7 +66,7 @@ pub struct CombineOptions {
     pub offset: Option<i64>,
     /// The other inputs.
     pub others: Vec<Joined>,
-    /// True to allow inputs of different machines or boots.
+    /// Allow inputs of different machines or boots.
     pub mix: bool,
     /// True if the first input has no `kcore_dir`, so that the output may get another input's.
     pub take_kcore: bool,
@@ -78,20 +75,18 @@ pub struct CombineOptions {
 /// An input after the first.
 #[derive(Debug)]
 pub enum Joined {
-    /// To be opened when the pass starts.
+    /// Opened when the pass starts.
     Named(InputSpec),
     /// An open recording, and the lead of its clock, ns.
     Open(Box<Recording>, Option<i64>),
 }
 
-/// The first survey: the facts about the first input.
 struct FactSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
     step: Option<Box<dyn Step>>,
 }
 
-/// The second survey: finds facts in records about ids missing in ID_INDEX.
 struct IndexSurvey {
     options: CombineOptions,
     facts: Box<InputFacts>,
@@ -331,7 +326,7 @@ impl Survey for IndexSurvey {
     }
 
     fn end(self, _session: &mut Session) -> Result<Stage> {
-        // This survey runs only with several inputs and without a step.
+        // Runs only with several inputs and without a step.
         Ok(Stage::begin(move |begin| self.options.begin(*self.facts, None, begin)))
     }
 }

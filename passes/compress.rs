@@ -1,25 +1,21 @@
 //! `compress` packs records into COMPRESSED records, a zstd frame of whole records each, for perf since 5.2.
 //!
-//! It compresses the same records as perf itself, the kernel's (kinds 1 to 63), because all readers expect
-//! those. Uncompressed stay:
-//! - all of perf's own kinds: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, THREAD_MAP, CPU_MAP, STAT_*,
-//!   FINISHED_* and so on. Readers look for them before they decompress anything, use their file offsets
-//!   (HEADER_TRACING_DATA and AUXTRACE, whose payload follows in the file), or expect them between the
-//!   pieces;
+//! It compresses the same records as perf itself: the kernel's (kinds 1 to 63). Uncompressed stay:
+//! - all of perf's own kinds: HEADER_*, ID_INDEX, AUXTRACE_INFO, TIME_CONV, FINISHED_* and so on. Readers
+//!   look for them before they decompress anything, use their file offsets (HEADER_TRACING_DATA and
+//!   AUXTRACE), or expect them between the frames;
 //! - FINISHED_ROUND, if at least [`ROUND_AFTER`] bytes precede it, or none. An uncompressed round ends a
 //!   frame, and small frames compress badly, so rounds that follow each other closely are compressed. perf
-//!   reads these all the same. linux-perf-data ignores them, and sorts up to the next uncompressed round.
-//!   Rejected: compressing all rounds, because then linux-perf-data sorts the whole recording at once; and
-//!   holding rounds back until a frame is full, because several in a row would make perf flush records too
-//!   early;
+//!   reads these all the same; linux-perf-data sorts up to the next uncompressed round. Rejected: compressing
+//!   all rounds, because then linux-perf-data sorts the whole recording at once; and holding rounds back
+//!   until a frame is full, because several in a row would make perf flush records too early;
 //! - AUX, ITRACE_START and AUX_OUTPUT_HW_ID, and samples with AUX data, which perf's AUX decoders read from
 //!   the file itself;
 //! - records that zstd does not make smaller.
 //!
-//! Frames are filled without a second try: the ratio of the previous frame predicts how many records fit into
-//! the next. Every batch restarts with a small frame, so that batches can be compressed on all threads with
-//! the same result for any number of threads. Only if the data suddenly compresses worse does a frame become
-//! too large and is compressed again with fewer records.
+//! The ratio of the previous frame predicts how many records fit into the next. Every batch restarts with a
+//! small frame, so that the result does not depend on the number of threads. Only if data suddenly compresses
+//! worse does a frame become too large; then it is compressed again with fewer records.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,15 +37,15 @@ use crate::decompress::announces_compression;
 use crate::support::options::{PassCommand, PassOptions};
 
 /// The maximum contents of a COMPRESSED record, bytes: the value of `mmap_len` if it must be written in
-/// advance. perf allocates a buffer of that size for each record and keeps them all, but untouched memory
-/// costs nothing. Larger frames do not compress better.
+/// advance. perf allocates this much for each record, but untouched memory is free. Larger frames gain
+/// nothing.
 const HOLDS_MAX: usize = 1 << 20;
 
-/// The contents of a batch's first frame, bytes: it fits in a record unless it compresses worse than 2:1.
+/// The contents of a batch's first frame, bytes: they fit in a record if they compress at least 2:1.
 const FIRST_FRAME: usize = 128 << 10;
 
-/// The contents of a piece of a continuous stream, bytes: it must fit in a record even if zstd saves nothing,
-/// because a piece cannot be compressed again.
+/// The contents of a piece of a continuous stream, bytes. They must fit in a record even if zstd saves
+/// nothing, because a piece cannot be compressed again.
 const SOLID_PIECE: usize = 64_512;
 
 /// `mmap_len` must be a multiple of this, or perf 7 refuses the file.
@@ -58,7 +54,7 @@ const PAGE: usize = perfx_format::PAGE as usize;
 /// A round stays uncompressed if at least this many bytes of records to be compressed precede it.
 const ROUND_AFTER: usize = 512 << 10;
 
-/// The levels of zstd, except the negative ones, which perf's feature COMPRESSED cannot represent.
+/// zstd's levels, except the negative ones, which feature COMPRESSED cannot represent.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=22;
 
 /// The pass.
@@ -69,7 +65,6 @@ pub struct Compress {
     /// The context of the current batch; with `solid` there is only one.
     context: Option<Context>,
     run: RecordRun,
-    /// The predicted capacity of the next frame, bytes.
     fit: usize,
     done: CompressTotals,
     /// Feature COMPRESSED of the input, to be kept if nothing is compressed.
@@ -119,7 +114,6 @@ impl PassOptions for CompressOptions {
     }
 }
 
-/// Consecutive records to be compressed.
 #[derive(Debug, Default)]
 struct RecordRun {
     bytes: Vec<u8>,
@@ -139,20 +133,16 @@ impl RecordRun {
     }
 }
 
-/// The totals, in bytes and records.
 #[derive(Clone, Copy, Default, Debug)]
 struct CompressTotals {
     /// Bytes that were compressed, and the number and size of the COMPRESSED records made from them.
     held: u64,
     pieces: u64,
     piece_bytes: u64,
-    /// Size of the largest of them, bytes.
     largest: usize,
-    /// Bytes that stay uncompressed.
     clear: u64,
 }
 
-/// The state of zstd and its output buffer.
 struct Context {
     zstd: Compressor<'static>,
     out: Vec<u8>,
@@ -161,7 +151,7 @@ struct Context {
 impl Context {
     fn new(options: &CompressOptions) -> Result<Context> {
         let mut zstd = Compressor::new(options.level).context("can't start zstd")?;
-        // The checksum reveals changed bytes of a frame. In a continuous stream it would never be written.
+        // The checksum reveals changed bytes. zstd writes it at a stream's end; a solid stream has none.
         zstd.set_parameter(CParameter::ChecksumFlag(!options.solid)).context("can't start zstd")?;
         Ok(Context { zstd, out: Vec::with_capacity(compress_bound(HOLDS_MAX)) })
     }
@@ -172,7 +162,6 @@ impl Context {
         Ok(&self.out)
     }
 
-    /// Compresses the next piece of the continuous stream.
     fn piece(&mut self, bytes: &[u8]) -> Result<&[u8]> {
         self.out.clear();
         let mut input = InBuffer::around(bytes);
@@ -282,7 +271,7 @@ impl Compress {
     }
 
     fn feature(&self, form: OutputForm) -> Compressed {
-        // Pipe data needs the feature before anything is compressed.
+        // Pipe data needs the feature before the ratio is known.
         let (ratio, mmap_len) = match form {
             OutputForm::Pipe => (0, HOLDS_MAX),
             _ => (self.ratio().round() as u32, self.done.largest.next_multiple_of(PAGE)),
@@ -317,8 +306,7 @@ impl Pass for Compress {
                 && begin.form != OutputForm::Pipe
                 && begin.feature(Feature::HOSTNAME).is_none()
             {
-                // perf detects the word order of the bitmap by the bit of HOSTNAME
-                // (tools/perf/util/header.c).
+                // perf detects the bitmap's word order by the bit of HOSTNAME (tools/perf/util/header.c).
                 let what = "a big-endian file without feature HOSTNAME: perf on a little-endian machine sees none of its \
                             features, and so no compressed record; use --to pipe, which it can read";
                 begin.report.say(Level::Warning, what);
@@ -331,14 +319,14 @@ impl Pass for Compress {
 
 impl Rewrite for Compress {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // Larger records are not compressed: one that zstd did not make smaller could not be written.
+        // A record that zstd does not make smaller must still fit in a record.
         if !self.stays_in_clear(&record, out.layouts()) && record.bytes().len() <= RECORD_SIZE_MAX {
             self.run.bytes.extend_from_slice(record.bytes());
             self.run.ends.push(self.run.bytes.len());
             return Ok(());
         }
         if announces_compression(&record) {
-            // The pass writes its own at the front.
+            // The pass writes its own HEADER_FEATURE record.
             out.drop_record(record);
             return Ok(());
         }

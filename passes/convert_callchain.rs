@@ -1,9 +1,9 @@
 //! `convert-callchain` converts the user stacks of samples into call chains, and leaves the stacks out: the
 //! recording becomes small, quick to read, and free of the programs' memory contents. Stacks that can't be
-//! unwound stay, unless `--drop-unresolved` is given. Callers that are only in the link register are inserted
-//! into the call chains of aarch64.
+//! unwound stay unless `--drop-unresolved` is given. On aarch64, callers known only by the link register are
+//! inserted into call chains.
 //!
-//! A survey collects the mappings. Then each sample is unwound by itself, with the files mapped at its time.
+//! A survey collects the mappings; then each sample is unwound by itself, with the files mapped at its time.
 
 use std::sync::Arc;
 
@@ -44,31 +44,28 @@ impl PassOptions for ConvertCallchainArgs {
 #[derive(Debug)]
 pub struct ConvertCallchain {
     kept: Kept,
-    /// False to accept a recording of an architecture whose stacks can't be unwound.
+    /// Refuse a recording of an architecture whose stacks can't be unwound.
     must: bool,
     ids: IdOptions,
 }
 
 impl ConvertCallchain {
-    /// Creates the pass; `ids` has the places of the mapped files.
+    /// Creates the pass; `ids` locates the mapped files.
     pub fn new(kept: Kept, ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept, must: true, ids }
     }
 
-    /// The pass for a reader of call chains and registers: if the stacks' architecture can't be unwound, it
-    /// warns, and only the innermost frames are known.
+    /// The pass for readers of call chains: for an architecture that can't be unwound, it only warns.
     pub fn if_possible(ids: IdOptions) -> ConvertCallchain {
         ConvertCallchain { kept: Kept::Registers, must: false, ids }
     }
 }
 
-/// The survey: collects the mappings of processes.
 struct Gather {
     pass: ConvertCallchain,
     changes: Changes,
     guests: Guests,
     files: MappedFiles,
-    /// HEADER_BUILD_ID records.
     build_ids: Vec<Vec<u8>>,
 }
 
@@ -88,7 +85,7 @@ impl Pass for ConvertCallchain {
         if !ConvertCallchain::concerns(input) {
             return Needs::default();
         }
-        // Without COMM, an exec leaves old mappings in place, but stacks only contain addresses in new ones.
+        // Without COMM, an exec leaves old mappings in place, but stacks contain only addresses in new ones.
         let surveyed = Changes::kinds().without(RecordType::COMM);
         let surveyed = surveyed.and(RecordType::ID_INDEX).and(RecordType::HEADER_BUILD_ID);
         let records = Kinds::of(&[RecordType::SAMPLE]);
@@ -147,7 +144,6 @@ impl Survey for Gather {
     }
 }
 
-/// The rewrite of a recording without stacks.
 struct Unchanged;
 
 impl perfx_pipeline::Rewrite for Unchanged {}

@@ -56,7 +56,7 @@ impl Pass for Decompress {
 
     fn start(self: Box<Self>, _input: &Recording) -> Stage {
         Stage::begin(move |begin| {
-            // The header's feature is already removed; pipe data may have it among the records.
+            // Only the header's feature is already removed, not that among records of pipe data.
             if begin.feature(Feature::COMPRESSED).is_none() {
                 begin.clear_feature(Feature::COMPRESSED);
             }
@@ -83,7 +83,6 @@ impl Fork for Decompress {
     fn absorb(&mut self, _later: Decompress) {}
 }
 
-/// A HEADER_FEATURE record with feature COMPRESSED among the records.
 pub(crate) fn announces_compression(record: &Record<'_>) -> bool {
     is_feature(record, Feature::COMPRESSED)
 }

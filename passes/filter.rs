@@ -1,5 +1,4 @@
-//! `filter` cuts a smaller recording out of a large one: the selected samples, and the records that readers
-//! need to understand them. The work is done by the package `perfx-filter`, which readers use, too.
+//! `filter` keeps the selected samples and the records that readers need for them (see `perfx-filter`).
 
 use perfx_filter::{Filter, FilterArgs};
 use perfx_pipeline::{Pass, Result};

@@ -1,9 +1,8 @@
 //! `jit` names the code of JIT compilers: it converts the jitdumps that processes mapped into ELF images, and
-//! replaces the records that mapped the dumps with records that map the images.
+//! replaces the mappings of the dumps with mappings of the images.
 //!
 //! Code that is close together in memory goes into one image, which is mapped as a whole, at the time when
-//! the dump was mapped. Only code that was loaded over older code needs a mapping of its own, at the time
-//! when it was loaded.
+//! the dump was mapped. Only code that was loaded over older code is mapped separately, when it was loaded.
 
 mod maps;
 mod options;
@@ -76,20 +75,17 @@ impl Jit {
     }
 }
 
-/// The first survey: collects what processes mapped.
 struct Mapped {
     options: JitOptions,
     recorded: Recorded,
 }
 
-/// The second survey: finds the positions of the mappings that have a time of their own.
+/// The second survey: finds the positions for mappings that have a time of their own.
 struct Times {
     plan: Plan,
-    /// The times of these mappings, ascending.
     times: Arc<[OrderKey]>,
-    /// The number of times whose position is known.
     next: usize,
-    /// Ranges of indices into `times`, each with the first record that is not earlier than these times.
+    /// Ranges of indices into `times`, each with the first record that is not earlier.
     places: Vec<(Range<usize>, Origin)>,
 }
 
@@ -99,14 +95,10 @@ struct Map {
     changes: Arc<HashMap<Place, Change>>,
 }
 
-/// The changes at one place of the recording.
 #[derive(Debug, Default)]
 struct Change {
-    /// Records to insert before the record at this place.
     before: Vec<Vec<u8>>,
-    /// Records to insert after it.
     after: Vec<Vec<u8>>,
-    /// True to drop the record at this place.
     drops: bool,
 }
 
@@ -117,7 +109,7 @@ impl Pass for Jit {
 
     fn needs(&self, _input: &Recording) -> Needs {
         let surveys = vec![Recorded::kinds(), Kinds::ALL];
-        // The mapping of a dump may be inside a COMPRESSED record.
+        // A jitdump may have been mapped by a compressed record.
         Needs { surveys, decompressed: true, ids: true, ..Needs::default() }
     }
 
@@ -151,7 +143,7 @@ impl Survey for Mapped {
 }
 
 impl Times {
-    /// The times below index `end` that have no position yet belong before this record.
+    /// Gives times with an index below `end` that have no position yet the position before this record.
     fn found(&mut self, end: usize, origin: Origin) {
         if end > self.next {
             self.places.push((self.next..end, origin));
@@ -187,8 +179,7 @@ impl Fork for Times {
 }
 
 impl Map {
-    /// Begins the rewrite. Mappings of code that was loaded after the last record have no position and are
-    /// left out: no sample hits this code.
+    /// Begins the rewrite. Mappings later than the last record are left out: no sample hits their code.
     fn stage(mut plan: Plan, places: Vec<(Range<usize>, Origin)>, session: &mut Session) -> Stage {
         let mut changes = HashMap::<Place, Change>::new();
         let mut put = |origin: Origin, bytes: Vec<u8>| {

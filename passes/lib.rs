@@ -1,4 +1,4 @@
-//! Contains the transformations of perfx, one file for each, and their registry, one line for each.
+//! The transformations of perfx, one file for each, and their registry, one line for each.
 
 mod aslr;
 mod build_ids;
@@ -127,7 +127,7 @@ pub fn parse_chain_of(registry: &[PassSpec], text: &str) -> Result<Vec<Box<dyn P
     Ok(passes)
 }
 
-/// The examples of the README are compiled.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("README.md")]
 pub struct Readme;

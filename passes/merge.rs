@@ -1,12 +1,11 @@
 //! `merge` merges the records of guests into the recording of their host: each at its time, with ids that
 //! identify its machine and VCPU. The host's records do not change.
 //!
-//! Survey 1 finds the VCPU threads ([`machines`]), which is enough to open the guests and find the processes
-//! that may run them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and so the relation of
-//! their clocks to the host's ([`offset`], [`schedule`], [`clock`]). If the host's recording is too long for
-//! that, survey 3 follows the clocks from start to end. Then the guests' events are added to the host's
-//! ([`events`]), and their records, sorted ([`sorted`]) and rewritten for the host ([`translate`]), are
-//! inserted ([`merging`]).
+//! Survey 1 finds the VCPU threads ([`machines`]), then opens the guests and finds the processes that may run
+//! them ([`placed`]). Survey 2 finds when their VCPUs ran ([`switches`]), and from that the relation of their
+//! clocks to the host's ([`offset`], [`schedule`], [`clock`]). For a long recording, survey 3 follows the
+//! clocks from start to end. Then the guests' events are added to the host's ([`events`]), and their records,
+//! sorted ([`sorted`]) and rewritten ([`translate`]), are inserted ([`merging`]).
 
 mod chosen;
 mod clock;
@@ -69,14 +68,12 @@ impl PassOptions for MergeArgs {
     }
 }
 
-/// The first survey: finds machines and VCPU threads.
 #[derive(Default)]
 struct MachineSurvey {
     options: MergeOptions,
     host: Host,
 }
 
-/// The results of the first survey.
 #[derive(Default)]
 struct Host {
     machines: Machines,
@@ -84,11 +81,9 @@ struct Host {
     unlisted: UnlistedIds,
 }
 
-/// The second survey: finds when the VCPUs ran. If the recording is too long to do so everywhere, a third one
-/// does so at some moments, so that the clocks can be followed to the end.
+/// The second survey: finds when the VCPUs ran. For a long one, a third follows the clocks to the end.
 struct RunSurvey {
     run_log: VcpuRunLog,
-    /// The work after it; `None` on other threads.
     then: Option<Then>,
 }
 
@@ -104,7 +99,7 @@ impl RunSurvey {
 }
 
 impl Merge {
-    /// The kinds of guest records that are always merged: those that perf inject merges.
+    /// The kinds of guest records that are merged by default, as perf inject does.
     pub const KINDS: Kinds = chosen::DEFAULT;
 
     /// The pass with these options.
@@ -208,7 +203,6 @@ impl Fork for RunSurvey {
     }
 }
 
-/// The rewrite, after all clocks are known.
 fn merging(host: Host, guests: Vec<Found>, run_log: VcpuRunLog, session: &mut Session) -> Result<Stage> {
     let guests = follow_clocks(guests, &run_log, session)?;
     Ok(Stage::begin(move |begin| {

@@ -1,6 +1,5 @@
-//! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records with build-ids, if the build-id is
-//! found; all others are unchanged and keep their inode. With `hit`, mappings that no sample needs are
-//! dropped.
+//! `mmap2-build-ids` rewrites MMAP and MMAP2 records to MMAP2 records with build-ids, where one is found.
+//! With `hit`, mappings that no sample needs are dropped.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +24,7 @@ pub struct Mmap2BuildIds {
 /// The options, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Mmap2BuildIdsOptions {
-    /// True to keep only mappings that samples hit, or that are needed to unwind or decode samples.
+    /// Keep only mappings that samples hit, or that are needed to unwind or decode samples.
     pub hit: bool,
     /// The sources of ids.
     pub ids: IdOptions,
@@ -52,7 +51,6 @@ impl PassOptions for Mmap2BuildIdsArgs {
     }
 }
 
-/// The first survey: finds the mappings.
 struct MapSurvey {
     options: Mmap2BuildIdsOptions,
     mapped: Mapped,
@@ -68,14 +66,11 @@ struct RewriteMaps {
     options: Mmap2BuildIdsOptions,
     ids: Ids,
     guests: Guests,
-    /// For each mapping in file order, true if it is needed; `None` means that all are kept.
+    /// For each mapping in file order, true if needed; `None` keeps all.
     needed: Option<Vec<bool>>,
-    /// MMAP and MMAP2 records seen so far.
     mappings: usize,
     rewritten: u64,
-    /// True if some mapping already had a build-id.
     any_id: bool,
-    /// Ids given by the user that replace those of the recording.
     corrections: BTreeSet<Correction>,
 }
 
@@ -102,11 +97,10 @@ impl RewriteMaps {
         })
     }
 
-    /// The record with a build-id, if found; `None` if the record has one already.
     fn with_id(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Vec<u8>> {
         let mapping = Mapping::read(record, layouts)?;
         let dso = mapping.dso(self.guests.machine(record, layouts, Some(mapping.pid)));
-        // The kernel's mapping contains its relocation; readers recognise it by name and form (MMAP).
+        // The kernel's mapping contains its relocation; readers recognise it by name and kind (MMAP).
         if dso.kernel || dso.tells_id() {
             self.any_id |= dso.tells_id();
             return None;
@@ -118,7 +112,6 @@ impl RewriteMaps {
         Mmap::of(record)?.with_build_id(id.as_bytes(), &first_use.trailer)
     }
 
-    /// Emits a record; if its id contradicts the user's, with the user's id.
     fn correct(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let Some(correction) = self.options.ids.correction(&record, out.layouts()) else {
             return out.keep(record);

@@ -1,8 +1,8 @@
-//! `normalize` removes the parts of a recording that an older reader refuses or misreads, and rewrites those
-//! that have an older form. Every loss is reported.
+//! `normalize` removes the parts of a recording that an older reader refuses or misreads, or rewrites them in
+//! an older form. Every loss is reported.
 //!
-//! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all samples
-//! with such a chain would have to wait for it, in an order that the rounds forbid.
+//! Rejected: merging deferred call chains into their samples. A sample can't grow in place, so all such
+//! samples would have to wait for their chains, in an order that the rounds forbid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,6 @@ struct Normalize {
     reader: Option<&'static Reader>,
 }
 
-/// The survey: finds the build-ids in MMAP2 records.
 struct FindIds {
     reader: &'static Reader,
     guests: Guests,
@@ -84,16 +83,14 @@ struct FindIds {
 
 struct Narrow {
     reader: &'static Reader,
-    /// The parts left out of the samples of each event.
     of_events: Arc<Vec<LeftOut>>,
-    /// True if the output is pipe data, where unknown features are refused.
     to_pipe: bool,
-    /// The records of simpleperf's feature INIT_MAP, which no other reader knows.
+    /// Records from simpleperf's feature INIT_MAP, which no other reader knows.
     initial: Vec<u8>,
     lost: Lost,
 }
 
-/// The losses: the number of records of each kind of loss.
+/// The number of records with each kind of loss.
 #[derive(Clone, Default, Debug)]
 struct Lost {
     parts: u64,
@@ -148,7 +145,6 @@ impl Survey for FindIds {
 }
 
 impl Narrow {
-    /// Changes the events, and begins the rewrite.
     fn stage(reader: &'static Reader, begin: &mut Begin<'_>) -> Stage {
         let of_event = |attr: &Attr| left_out(reader, attr);
         let of_events = begin.events.iter().map(|event| of_event(event.attr())).collect();
@@ -262,7 +258,7 @@ impl Rewrite for Narrow {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
         let (reader, kind) = (self.reader, record.kind());
         if !reader.deferred_chains && kind == RecordType::CALLCHAIN_DEFERRED {
-            // Not counted here: each sample that loses its chain is.
+            // Each sample that loses its chain is counted instead.
             out.drop_record(record);
             return Ok(());
         }
@@ -317,7 +313,7 @@ impl Rewrite for Narrow {
     }
 
     fn finish(&mut self, session: &mut Session, out: &mut Emit<'_>) -> Result<()> {
-        // Readers sort records by time, and process those without one at once.
+        // Readers process records without a time at once.
         out.put_all(&self.initial)?;
         let Lost { parts, deferred, kinds, spe } = &self.lost;
         let name = self.reader.name;
@@ -369,7 +365,7 @@ mod tests {
         let newest = st::CODE_PAGE_SIZE | st::IP;
         assert_eq!(lost("perf-6.1", newest, 0, 0), (0, false, false));
         assert_eq!(lost("perf-5.10", newest, 0, 0), (st::CODE_PAGE_SIZE, false, false));
-        // Lost samples are counted only in values of counters, and counters only in branches.
+        // Lost samples are counted only in READ values, and sampled counters only in branch stacks.
         let (counts, counters) = (1 << 4, 1 << 19);
         assert_eq!(lost("perf-5.10", st::READ, counts, counters), (0, true, false));
         assert_eq!(lost("perf-5.10", st::IP, counts, counters), (0, false, false));

@@ -55,18 +55,17 @@ impl PassOptions for OffCpu {
     }
 }
 
-/// The role of the only tracepoint that is needed, sched_switch.
+/// The only event needed: sched_switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Switch;
 
 const NEXT_PID: usize = 0;
 const PREV_STATE: usize = 1;
 
-/// The bits of `prev_state` that are set if a task waits. A task with none of them could continue to run; the
-/// next higher bit is set if it was preempted.
+/// Bits of `prev_state`: a task that waits has one of them. A preempted task has the next higher bit.
 const WAITS: u64 = 0xff;
 
-/// The bits of `prev_state` that are set if a task has ended (X and Z) and so never runs again.
+/// Bits of `prev_state`: a task that has ended (X or Z) never runs again.
 const ENDED: u64 = 0x30;
 
 impl Role for Switch {
@@ -83,37 +82,32 @@ impl Role for Switch {
 struct MeasureAway {
     blocked: bool,
     events: Tracepoints<Switch>,
-    /// For each event, true if every switch has a sample, according to `attr`.
+    /// For each event, true if its attr samples every switch.
     each_switch: Vec<bool>,
-    /// True if SWITCH records show all switches.
     switch_records: bool,
-    /// The switches without a sample; `None` if there should be none.
+    /// The switches without a sample; `None` if all are sampled.
     unsampled: Option<Unsampled>,
-    /// The number of sched_switch samples whose period is not that of a single switch.
+    /// The sched_switch samples whose period is not that of a single switch.
     changed: u64,
-    /// True if whole CPUs were recorded, by ID_INDEX or samples of the idle task, which others lack.
+    /// Whole CPUs were recorded: there is an ID_INDEX or a sample of the idle task.
     whole_cpus: bool,
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
-    /// The number of times that a task left its CPU twice without a return in between.
+    /// How often a task left its CPU twice without a return in between.
     again: u64,
 }
 
-/// The switches without a sample of an event that samples only some of them.
 #[derive(Debug, Default)]
 struct Unsampled {
     tasks: HashMap<u32, Missed>,
-    /// The number of switches whose times were added to samples.
     added: u64,
-    /// The number of switches that were not measured, to limit the memory.
     forgotten: u64,
 }
 
-/// The time that a task was off the CPU since its last sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missed {
-    /// The time at which it left its CPU, ns, if it has not returned.
+    /// When it left its CPU, ns, if it has not returned.
     since: Option<u64>,
     /// The time off the CPU, ns, and the number of switches.
     away: u64,
@@ -121,10 +115,9 @@ struct Missed {
 }
 
 impl Unsampled {
-    /// Maximum number of tasks, which take some 30 MiB.
+    /// These take some 30 MiB.
     const TASKS_MAX: usize = 1 << 19;
 
-    /// Records that a task leaves its CPU without a sample.
     fn leaves(&mut self, tid: u32, time: u64) {
         if self.tasks.len() >= Unsampled::TASKS_MAX && !self.tasks.contains_key(&tid) {
             self.forgotten += 1;
@@ -133,7 +126,6 @@ impl Unsampled {
         }
     }
 
-    /// Records that a task is back.
     fn returns(&mut self, tid: u32, time: u64) {
         let Some(missed) = self.tasks.get_mut(&tid) else { return };
         if let Some(since) = missed.since.take() {
@@ -142,7 +134,6 @@ impl Unsampled {
         }
     }
 
-    /// Returns the unsampled time to add to the next sample of a task.
     fn take(&mut self, tid: u32) -> u64 {
         let missed = self.tasks.remove(&tid).unwrap_or_default();
         self.added += missed.switches;
@@ -179,7 +170,7 @@ impl Unsampled {
 }
 
 impl MeasureAway {
-    /// Handles a task that runs again at `time`: returns the sample of its switch, with the period.
+    /// Returns the sample of the switch of a task that runs again at `time`, with the period.
     fn back(&mut self, tid: u32, time: u64, record: &Record<'_>) -> Option<Vec<u8>> {
         let unsampled = &mut self.unsampled;
         let away = |since: u64| {
@@ -198,7 +189,7 @@ impl MeasureAway {
 }
 
 impl MeasureAway {
-    /// Handles a SWITCH record of a task that leaves its CPU: if it has a sample, that came just before.
+    /// Handles a SWITCH record of a task that leaves its CPU. Its sample, if any, came just before.
     fn leaves(&mut self, tid: u32, time: u64, misc: u16) {
         let counts =
             tid != 0 && !(self.blocked && misc & SWITCH_PREEMPT != 0) && !self.switched_out.contains(tid);

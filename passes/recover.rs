@@ -1,6 +1,6 @@
-//! `recover` turns a damaged or incomplete recording into one that perf can read: unreadable data is left out
-//! and reported, odd but complete records are kept and reported, and features that `perf record` writes only
-//! at its end are rebuilt from the records, as far as possible.
+//! `recover` turns a damaged or incomplete recording into one that perf can read: unreadable data is left
+//! out, odd but complete records stay, both are reported, and features that `perf record` writes only at its
+//! end are rebuilt from the records where possible.
 
 mod like;
 
@@ -54,22 +54,19 @@ impl PassOptions for RecoverOptions {
 #[derive(Debug, Default)]
 struct Proof {
     options: RecoverOptions,
-    /// Used by `--like`.
     marks: Marks,
-    /// True if the batch is known to have no odd record.
+    /// The batch is known to have no odd record.
     sound: bool,
-    /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
-    /// The highest CPU with a sample.
     cpu: Option<u32>,
-    /// The number of records with oddities, also for each code of `perfx doctor`.
+    /// The number of odd records, and of those for each code of `perfx doctor`.
     odd: u64,
     /// The number of records of kinds unknown to every perf.
     impossible: u64,
     odd_codes: BTreeMap<&'static str, u64>,
 }
 
-/// Drops unreadable records of pipe data whose contents belong to a file's header.
+/// Drops unreadable records of pipe data that belong in a file's header.
 #[derive(Debug, Default)]
 struct DropUnreadable {
     dropped: u64,
@@ -96,7 +93,6 @@ impl Recover {
 }
 
 impl Proof {
-    /// A sentence about tracepoints whose formats are missing.
     fn without_formats(&self, session: &Session) -> String {
         let names = names_of(&session.events, session.features(), &[], session.endian, &self.names);
         let (traced, others): (Vec<_>, Vec<_>) =
@@ -126,7 +122,6 @@ impl Proof {
         }
     }
 
-    /// Sets the features that follow from the records.
     fn complete(&self, session: &mut Session) {
         let mut made = Vec::new();
         if session.feature(Feature::EVENT_DESC).is_none()
@@ -208,7 +203,7 @@ impl Pass for Recover {
 
     fn needs(&self, input: &Recording) -> Needs {
         let headers = if input.form == Form::Pipe { Kinds::HEADER } else { Kinds::NONE };
-        // A broken zstd stream cannot be continued, so the rest of it is written uncompressed.
+        // A broken zstd stream cannot be continued, so its remaining contents are written uncompressed.
         Needs {
             surveys: vec![Kinds::ALL],
             records: headers,

@@ -1,9 +1,9 @@
 //! `redact` removes data about the user and the machine from a recording, so that it can be published: names
-//! become pseudonyms, and data that may contain anything is zeroed or cut out. Samples stay, with their
-//! addresses and times.
+//! become pseudonyms, and data that may contain anything is zeroed or cut out. Samples keep their addresses
+//! and times.
 //!
-//! Every byte of the output is a decoded value that may stay, a pseudonym, or zero: unknown bytes become
-//! zeros, and unknown records and features are left out. Both are reported as a loss.
+//! Every byte of the output is a decoded value that may stay, a pseudonym, or zero. Unknown bytes become
+//! zeros, and unknown records and features are left out; both are reported as a loss.
 
 mod done;
 mod known;

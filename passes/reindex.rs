@@ -1,8 +1,7 @@
-//! The passes of `perfx reindex`. Each rebuilds one index, and leaves a correct one unchanged, byte for byte.
+//! The passes of `perfx reindex`. Each rebuilds one index, and leaves a correct one unchanged.
 //!
 //! An index may be missing by design: pipe data has no AUXTRACE index, perf before 4.15 wrote no SAMPLE_TIME,
-//! and `perf record --buildid-mmap` writes no BUILD_ID. That is not a fault, so such an index is created only
-//! if the user requests it by name (`add`).
+//! and `perf record --buildid-mmap` writes no BUILD_ID. Such an index is created only on request (`add`).
 
 mod aux;
 mod build_ids;

@@ -1,7 +1,7 @@
-//! `remap` replaces the paths of mapped files in every place where they are: MMAP and MMAP2 records,
-//! HEADER_BUILD_ID records, and feature BUILD_ID.
+//! `remap` replaces the paths of mapped files wherever they occur: in MMAP, MMAP2 and HEADER_BUILD_ID
+//! records, and in feature BUILD_ID.
 //!
-//! Names of memory without a file stay, and so does the command line: it records the run, and is no path.
+//! Names of memory without a file stay, and so does the command line, which contains arguments, not paths.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,6 @@ pub struct RemapArgs {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Prefix {
-    /// The user's spelling.
     given: String,
     /// Without `/` at the end.
     old: Vec<u8>,
@@ -90,7 +89,6 @@ impl Prefix {
         Prefix { given: given.to_owned(), old: path(old), new: path(new) }
     }
 
-    /// The path with its beginning replaced.
     fn replace(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = path.strip_prefix(&self.old[..]).filter(|rest| rest.is_empty() || rest[0] == b'/')?;
         let new = [&self.new[..], rest].concat();
@@ -112,7 +110,6 @@ impl FromStr for Prefix {
     }
 }
 
-/// Reads a build-id map: for each build-id, its path.
 fn read_map(file: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let name = file.display();
     let text = read_list(file).with_context(|| format!("--build-id-map: can't read {name}"))?;
@@ -148,7 +145,6 @@ struct Remap {
 
 #[derive(Clone, Debug)]
 struct Rules {
-    /// The longest prefix first.
     prefixes: Vec<Prefix>,
     by_id: BTreeMap<Vec<u8>, Vec<u8>>,
     /// The build-id of each path; `None` if it has several.
@@ -170,7 +166,6 @@ struct RemapCounts {
     entries: u64,
 }
 
-/// The survey: collects the build-ids of paths.
 #[derive(Debug)]
 struct Gather {
     rules: Arc<Rules>,
@@ -183,7 +178,6 @@ struct Replace {
 }
 
 impl Rules {
-    /// The new path, and the applied rule.
     fn replace(&self, name: Name<'_>) -> Option<(Vec<u8>, Rule)> {
         if name.kind != NameKind::Path || is_memory(name.text) {
             return None;
@@ -202,7 +196,7 @@ impl Rules {
 }
 
 impl RemapCounts {
-    /// Notes the path, and returns its new one.
+    /// Returns the new path, if any, and counts it.
     fn take(&mut self, name: Name<'_>, rules: &Rules) -> Option<Vec<u8>> {
         let (new, rule) = rules.replace(name).unzip();
         self.used.extend(rule);
@@ -236,7 +230,7 @@ impl RemapCounts {
             report.say(level, format!("{ids} not in the recording"));
         }
         let changed = || self.paths.iter().filter_map(|(old, new)| Some((old, new.as_ref()?)));
-        // If the new path existed before, or several paths become one, perf adds them up.
+        // If the new path existed before, or several paths become one, perf adds up their samples.
         let mut there: BTreeSet<&[u8]> =
             self.paths.iter().filter(|(_, new)| new.is_none()).map(|(path, _)| &path[..]).collect();
         let same = changed().filter(|(_, new)| !there.insert(new)).count() as u64;

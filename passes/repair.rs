@@ -96,10 +96,9 @@ impl PassOptions for RepairOptions {
 struct RepairCounts {
     repaired: BTreeMap<Fault, u64>,
     lost_samples: u64,
-    /// Samples whose size is not a multiple of 8.
     unaligned_samples: u64,
     too_large: u64,
-    /// The reason why compressed records could not be measured after some place.
+    /// Why compressed records could not be measured after some place.
     broken: Option<String>,
 }
 
@@ -121,22 +120,18 @@ impl RepairCounts {
 /// The pass.
 #[derive(Debug, Default)]
 pub struct Repair {
-    /// Sorted.
     faults: Arc<[Fault]>,
     /// Offset and size of the AUXTRACE records.
     aux: BTreeMap<u64, u64>,
-    /// The ids of feature BUILD_ID.
     named: Arc<NamedIds>,
-    /// Measures the pieces of zstd streams, if necessary.
     pieces: Option<Pieces>,
-    /// True if there were compressed records.
+    /// There were compressed records.
     closed: bool,
-    /// Size of the largest expanded piece, bytes.
     largest: u64,
     done: RepairCounts,
 }
 
-/// perf record's value unless larger buffers are requested.
+/// The default of perf record.
 const PERF_MMAP_LEN: u64 = 528_384;
 
 impl Repair {
@@ -151,7 +146,6 @@ impl Repair {
         self.faults.contains(&fault)
     }
 
-    /// Repairs features, and creates the rewrite that repairs records.
     fn begin(mut self, session: &mut Begin<'_>) -> Stage {
         if let Some(section) = session.feature(Feature::BUILD_ID) {
             self.named = Arc::new(NamedIds::new(section, session.endian));
@@ -178,12 +172,10 @@ impl Repair {
         self.has(Fault::AuxtraceIndex) && input.features.contains_key(&Feature::AUXTRACE)
     }
 
-    /// The fault of an oddity, if it is to be repaired.
     fn fault_of(&self, odd: &Issue) -> Option<Fault> {
         self.faults.iter().copied().find(|fault| fault.code() == odd.code.as_str())
     }
 
-    /// Repairs the features that do not depend on records.
     fn features(&mut self, session: &mut Session) {
         let is_file = !matches!(session.input, Form::Directory { .. }) && session.form != OutputForm::Pipe;
         if self.has(Fault::DirFormat) && is_file && session.feature(Feature::DIR_FORMAT).is_some() {
@@ -247,8 +239,7 @@ impl Repair {
         }
     }
 
-    /// Rebuilds an index that does not list each AUXTRACE record once. An empty index is fine: readers then
-    /// search for the records themselves.
+    /// Rebuilds an index that does not list each AUXTRACE record once; readers without one search for them.
     fn index(&mut self, session: &mut Begin<'_>) {
         let section = session.feature(Feature::AUXTRACE).filter(|_| self.has(Fault::AuxtraceIndex));
         let index = section.and_then(|section| read_auxtrace_index(section, session.endian));
@@ -275,7 +266,6 @@ impl Repair {
         (self.has(Fault::MmapLen) && wrong).then_some(feature)
     }
 
-    /// Sets `mmap_len` for the size of the largest piece.
     fn mmap_len(&mut self, session: &mut Session, feature: Compressed, largest: u64) {
         let needed = u64::from(feature.mmap_len).max(largest).next_multiple_of(PAGE.into());
         match u32::try_from(needed) {
@@ -296,7 +286,7 @@ impl Repair {
         if self.has(Fault::IdUnknown) && nobodys && layouts.check_ids().is_ok() {
             match layouts.all() {
                 [] => return out.keep(record),
-                // There is only one event it can belong to.
+                // Only one event is possible.
                 [only] if only.sample.id.is_some() => {
                     self.done.count(Fault::IdUnknown);
                     let endian = record.endian();
@@ -317,8 +307,8 @@ impl Repair {
         out.keep(record)
     }
 
-    /// The repaired record: repairs until nothing is left to repair, because a record may parse differently
-    /// after a change of its size. `None` if the record must be dropped.
+    /// The repaired record; `None` to drop it. Repeats until nothing is left to repair, because a record of
+    /// another size may parse differently.
     fn repaired(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let mut done = BTreeSet::new();
         let mut bytes = record.bytes().to_vec();
@@ -407,7 +397,7 @@ impl Repair {
         let measured = self.pieces.as_mut().map(|pieces| pieces.next(&record));
         let (length, expanded) = match measured {
             Some(Ok(measured)) => measured,
-            // Data that zstd cannot read is unchanged, and so is everything after it.
+            // Data that zstd cannot read stays, and so does all that follows.
             Some(Err(error)) => {
                 self.pieces = None;
                 self.done.broken = Some(error.to_string());
@@ -479,7 +469,6 @@ impl Pass for Repair {
     }
 }
 
-/// The survey: finds the AUXTRACE records.
 struct AuxSurvey(Repair);
 
 impl Survey for AuxSurvey {
@@ -513,7 +502,7 @@ impl Rewrite for Repair {
             _ => {}
         }
         let layouts = out.layouts();
-        // The size of a record with a payload may be the fault, and perf finds the payload by that size.
+        // The size itself may be wrong, and perf locates a payload by it.
         if !record.payload().is_empty()
             || issues(&record, layouts).iter().all(|odd| self.fault_of(odd).is_none())
         {

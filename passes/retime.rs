@@ -57,7 +57,6 @@ fn nanoseconds(text: &str) -> Result<i64> {
         .map_err(|_| Error::new(format!("`{text}` is not a whole number of nanoseconds (1 ms is 1000000)")))
 }
 
-/// The survey for `--zero`: finds the time of the first sample.
 struct FirstSample {
     retime: Retime,
     time: Option<u64>,
@@ -65,11 +64,10 @@ struct FirstSample {
 
 struct ChangeTimes {
     change: ClockChange,
-    /// The number of records before the first sample.
     early: u64,
     /// The time of the last record, before and after the change.
     last: Option<(u64, u64)>,
-    /// The number of records that now have the same time as the record before them, but did not before.
+    /// The records that now have the same time as the record before them, but did not before.
     collapsed: u64,
     has_times: bool,
 }
@@ -115,7 +113,7 @@ impl Survey for FirstSample {
             return Ok(Stage::copy());
         };
         let scaled = self.retime.change(0).duration(first).context("the factor is too large")?;
-        // perf takes 0 as no time.
+        // perf treats 0 as no time.
         Ok(ChangeTimes::stage(self.retime.change(1 - i128::from(scaled))))
     }
 }
@@ -139,7 +137,7 @@ impl ChangeTimes {
         })
     }
 
-    /// Changes SAMPLE_TIME, and the time in CLOCK_DATA that corresponds to a wall-clock time.
+    /// Changes SAMPLE_TIME, and CLOCK_DATA's time that corresponds to a wall-clock time.
     fn features(&self, session: &mut Begin<'_>) -> Result<()> {
         let endian = session.endian;
         let name = session.name.clone();
@@ -253,7 +251,6 @@ mod tests {
     use super::*;
     use crate::support::tiny::{FIELDS, Ran, file, ran, sample};
 
-    /// Three samples, one without a time, and features with times.
     fn retimed(options: &str) -> Result<Ran> {
         let samples = [sample(7, 2_000, 1), sample(7, 1_000, 1), sample(7, 0, 1), sample(7, 1_001, 1)];
         let times = SampleTime { first_ns: 1_000, last_ns: 2_000 }.write(Endian::Little);
@@ -262,7 +259,6 @@ mod tests {
         ran(&format!("retime:{options}"), file(FIELDS, 0, &samples, &features))
     }
 
-    /// The times of the records, of SAMPLE_TIME, and of CLOCK_DATA.
     fn times(mut ran: Ran) -> (Vec<u64>, [u64; 2], [u64; 2]) {
         let times =
             ran.feature(Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, Endian::Little));

@@ -1,9 +1,8 @@
 //! `sched-stat` merges each sched_stat_* sample with the preceding sched_switch sample of its task, as `perf
-//! inject -s` does: the result has the call chain of the switch, and the time that the task waited as its
-//! period.
+//! inject -s` does: the result has the call chain of the switch, and the waiting time as its period.
 //!
 //! The sched_stat_* sample is in the buffer of the CPU that woke the task up, the sched_switch sample in that
-//! of the CPU that it left. So the preceding switch is found in time order, and the output has that order.
+//! of the CPU that it left. So they are matched in time order, which is also the order of the output.
 
 use std::collections::HashSet;
 
@@ -34,7 +33,6 @@ pub fn sched_stat() -> Combine {
     Combine::with_step(SchedStatArgs::NAME, MergeStats::default())
 }
 
-/// The role of an event, by its tracepoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Event {
     Switch,
@@ -67,11 +65,10 @@ struct MergeStats {
     events: Tracepoints<Event>,
     switched_out: SwitchedOut,
     merged: u64,
-    /// The tasks that have a sched_switch sample.
     switched: HashSet<u32>,
-    /// The number of sched_stat_* samples of tasks that were off the CPU when the recording began.
+    /// The sched_stat_* samples of tasks that were off the CPU when the recording began.
     early: u64,
-    /// The number of other sched_stat_* samples without the sched_switch sample of their task.
+    /// The other sched_stat_* samples without the sched_switch sample of their task.
     alone: u64,
 }
 

@@ -28,27 +28,24 @@ pub(crate) const OF_TRACES: Kinds = Kinds::AUX.and(RecordType::TEXT_POKE);
 pub(crate) const CALLERS_LOST: &str = "call chains lose the caller of the innermost function, which readers find by \
                                        the link register: perfx inject --convert-callchain, run before, keeps it";
 
-/// The rules of a pass for each part of a recording.
 pub(crate) trait Scrub: Sized + Send + 'static {
-    /// True if all unknown data is kept.
     fn keeps_unknown(&self) -> bool;
 
     fn drops(&self, kind: RecordType) -> bool;
 
-    /// The name in the output, if it changes.
     fn name(&mut self, name: Name<'_>) -> Option<Vec<u8>>;
 
     fn attr(&mut self, raw: &mut [u8], endian: Endian);
 
     fn fate(&mut self, feature: Feature) -> Option<Fate>;
 
-    /// The new section of a feature with a rule; `Some(None)` if it is damaged. Unknown bytes are zeros.
+    /// The new section of a feature with a rule; `Some(None)` if it is damaged. Unknown bytes are zero.
     fn rule(&mut self, feature: Feature, section: &[u8], endian: Endian) -> Option<Option<Vec<u8>>>;
 
-    /// Changes texts in another section, which is `old`, as decoded, with unknown bytes zeroed.
+    /// Changes texts in another feature's section, whose unknown bytes are zero; `old` is the input's.
     fn texts(&mut self, _feature: Feature, _decoded: &Decoded<'_>, _old: &[u8], _section: &mut [u8]) {}
 
-    /// Emits a sample; unknown bytes of `bytes` are zeros. False if it does not fit its layout.
+    /// Emits a sample; unknown bytes of `bytes` are zero. False if it does not fit its layout.
     fn sample(
         &mut self,
         record: &Record<'_>,
@@ -57,7 +54,7 @@ pub(crate) trait Scrub: Sized + Send + 'static {
         out: &mut Emit<'_>,
     ) -> Result<bool>;
 
-    /// Clears texts in a record that is not a sample; returns the number of bytes that were not zero.
+    /// Clears texts in a record that is not a sample; returns the number of bytes changed.
     fn clear_texts(
         &mut self,
         _record: &Record<'_>,
@@ -67,18 +64,15 @@ pub(crate) trait Scrub: Sized + Send + 'static {
         0
     }
 
-    /// Emits a record of another kind; its unknown bytes are zeros.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;
 
     fn report(&self, left_out: &LeftOut, session: &mut Session);
 
     fn fork(&self) -> Self;
 
-    /// See [`Fork::absorb`].
     fn absorb(&mut self, later: Self);
 }
 
-/// The needs of a pass with such rules that surveys these kinds of records.
 pub(crate) fn needs(surveys: Vec<Kinds>) -> Needs {
     Needs {
         records: Kinds::ALL,
@@ -91,7 +85,6 @@ pub(crate) fn needs(surveys: Vec<Kinds>) -> Needs {
     }
 }
 
-/// The rewrite by the rules of a pass.
 pub(crate) struct Scrubber<S> {
     rules: S,
     left_out: LeftOut,
@@ -162,7 +155,7 @@ impl<S: Scrub> Scrubber<S> {
         self.fate_of(feature, old, new)
     }
 
-    /// The fate of a feature with this new section; without one, it is damaged.
+    /// The fate of a feature with this new section; `None` if it is damaged.
     fn fate_of(&mut self, feature: Feature, old: &[u8], new: Option<Vec<u8>>) -> Fate {
         if new.is_none() {
             self.left_out.damaged.insert(feature);

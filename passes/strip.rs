@@ -1,8 +1,8 @@
-//! `strip` leaves out what other programs can't read: AUX data, events and their samples, SWITCH records.
+//! `strip` leaves out contents that other programs can't read: AUX data, events and their samples, SWITCH
+//! records.
 //!
-//! quipper and AutoFDO require the same `sample_type` for all events, so an event that no record refers to
-//! any more is removed from the header, too. All other records stay, even if no sample needs them; `filter`
-//! drops those.
+//! quipper and AutoFDO require the same `sample_type` for all events, so an event without records is removed
+//! from the header, too. Other records stay even if no sample needs them; `filter` drops those.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -71,33 +71,31 @@ impl PassOptions for StripArgs {
 #[derive(Clone, Debug)]
 pub struct Strip {
     args: Arc<StripArgs>,
-    /// True if the pass directly follows `itrace`.
     follows_itrace: bool,
-    /// True to refuse a recording without decoded events; otherwise all its samples are left out.
+    /// Refuse a recording without decoded events, instead of leaving out all its samples.
     must_find: bool,
 }
 
 impl Strip {
-    /// The pass with option `--recorded`, which does what `perf inject --strip` does.
+    /// The pass with option `--recorded`, as `perf inject --strip`.
     pub fn recorded() -> Strip {
         let args = StripArgs { recorded: true, ..StripArgs::default() };
         Strip { args: Arc::new(args), follows_itrace: false, must_find: true }
     }
 
     /// Like [`Strip::recorded`], directly after [`Itrace`](crate::Itrace), without reading its output first:
-    /// the events to leave out follow from the recording.
+    /// the recording shows which events to leave out.
     pub fn after_itrace() -> Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
 
-    /// The same for any recording: of one without decoded events, it leaves out all samples, as perf does.
+    /// Leaves out all samples of a recording without decoded events, as perf does.
     #[must_use]
     pub fn of_any(self) -> Strip {
         Strip { must_find: false, ..self }
     }
 }
 
-/// The survey: collects the events still in use, and their names and samples.
 struct Gather {
     strip: Strip,
     found: Found,
@@ -105,14 +103,11 @@ struct Gather {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// The events of records that stay.
     used: UsedEvents,
     /// The events of records that `itrace` drops.
     used_by_data: UsedEvents,
     samples: Samples,
-    /// The events that have AUX data.
     traced: BTreeSet<usize>,
-    /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     has_aux: bool,
     has_switches: bool,
@@ -120,13 +115,11 @@ struct Found {
 
 #[derive(Debug, Default)]
 struct Samples {
-    /// The number of samples, by event.
     counts: Vec<u64>,
-    /// The times of the earliest and the latest one of each event, ns.
+    /// The earliest and latest time of each event's samples, ns.
     times: Vec<(u64, u64)>,
 }
 
-/// The rewrite: drops records, and removes AUX data from samples.
 struct LeaveOut {
     plan: Arc<Plan>,
     /// All samples, including dropped ones.
@@ -138,19 +131,15 @@ struct LeaveOut {
 #[derive(Debug)]
 struct Plan {
     dropped: Kinds,
-    /// The events whose samples are dropped.
     events: BTreeSet<usize>,
-    /// The ids of the events that are removed from the header.
     gone: HashSet<u64>,
-    /// The number of removed events.
     left_out: u64,
     aux: bool,
 }
 
-/// perf inject numbers the events that it decodes from the first id of the AUX event plus this number on.
+/// perf inject numbers its decoded events from the first id of the AUX event plus this.
 const DECODED: u64 = 1_000_000_000;
 
-/// True for an event made by perf inject --itrace.
 fn is_decoded(event: &Event) -> bool {
     !event.ids.is_empty() && event.ids.iter().all(|&id| id >= DECODED)
 }
@@ -188,7 +177,6 @@ impl Found {
         }
     }
 
-    /// Decides what to leave out, and changes the session's events and features to those of the output.
     fn plan(mut self, Strip { args, must_find, .. }: &Strip, session: &mut Begin<'_>) -> Result<Plan> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
@@ -209,7 +197,7 @@ impl Found {
                 *count = 0;
             }
         }
-        // Other events without samples in the input also stay. If no event would be left, all stay.
+        // Events without samples in the input stay. If no event would be left, all stay.
         let is_last = !must_find && chosen.len() == events.len();
         let stays = |event: &usize| is_last || !chosen.contains(event) && !self.traced.contains(event);
         let others = (0..events.len()).filter(stays);
@@ -249,7 +237,6 @@ impl Samples {
         }
     }
 
-    /// Makes room for this number of events.
     #[inline]
     fn grow(&mut self, events: usize) {
         if events > self.counts.len() {
@@ -268,7 +255,6 @@ impl Samples {
         }
     }
 
-    /// Sets feature SAMPLE_TIME to the times of the remaining samples if any are dropped.
     fn set_times(&self, left_out: &BTreeSet<usize>, session: &mut Session) {
         let stay = self.times.iter().enumerate().filter(|(event, _)| !left_out.contains(event));
         let both = |(first, last): (u64, u64), (_, span): (usize, &(u64, u64))| {

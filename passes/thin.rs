@@ -1,5 +1,5 @@
-//! `thin` keeps fewer samples of each event and CPU, and adds the periods of those that are left out to the
-//! next one that is kept, so that sums of periods, which perf report shows, stay the same.
+//! `thin` drops samples of each event and CPU, and adds their periods to the next sample that is kept, so
+//! that sums of periods, which perf report shows, stay the same.
 //!
 //! The last sample of each event and CPU is always kept, so no period is lost. Rejected: multiplying the
 //! periods of kept samples, which keeps sums only on average.
@@ -81,18 +81,15 @@ enum ThinRule {
     Fraction(Factor, u64),
 }
 
-/// The samples of an event on a CPU; without the field CPU, all samples of an event.
+/// An event and its CPU; without the field CPU, all samples of an event.
 type StreamId = (usize, Option<u32>);
 
-/// A map by stream; it is accessed for every sample, so the hash is a fast one.
 type ByStream<T> = HashMap<StreamId, T, RandomState>;
 
-/// The state of a stream at a sample.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stream {
-    /// The number of samples so far.
     seen: u64,
-    /// The interval of `--rate` with the last kept sample.
+    /// The interval of `--rate` that contains the last kept sample.
     interval: Option<u128>,
     /// The sum of the periods of samples dropped since then.
     owed: u64,
@@ -102,26 +99,20 @@ struct Stream {
 struct Gather {
     way: ThinRule,
     args: Arc<ThinArgs>,
-    /// Each stream with its last sample.
     streams: ByStream<(Stream, Last)>,
     events: Vec<EventSamples>,
-    /// The names in EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
 }
 
-/// The last sample of a stream so far.
 #[derive(Clone, Copy, Default, Debug)]
 struct Last {
-    /// The time of the last timed sample, ns.
     time: Option<u64>,
     cookie: Option<u64>,
 }
 
-/// The samples of an event.
 #[derive(Clone, Default, Debug)]
 struct EventSamples {
     all: Samples,
-    /// The samples that stay if the event is thinned.
     kept: Samples,
 }
 
@@ -129,16 +120,13 @@ struct EventSamples {
 struct Samples {
     /// The times of the first and the last one, ns; reversed if there are none.
     times: (u64, u64),
-    /// The cookies of their deferred call chains.
     cookies: HashSet<u64>,
 }
 
 struct KeepFewer {
     way: ThinRule,
-    /// True for the events that are thinned.
     events: Vec<bool>,
     totals: ByStream<u64>,
-    /// The cookies of the kept samples.
     cookies: HashSet<u64>,
     streams: ByStream<Stream>,
     kept: u64,
@@ -171,7 +159,6 @@ impl ThinRule {
         }
     }
 
-    /// The period of a thinned event, or its frequency.
     fn period_of(self, attr: &Attr) -> u64 {
         let period = attr.sample_period;
         let times = |up: u64, down: u64| {
@@ -208,7 +195,6 @@ fn is_thinned(events: &[bool], event: usize) -> bool {
     events.get(event) == Some(&true)
 }
 
-/// True if the samples of the event have a period of their own.
 fn has_period(attr: &Attr) -> bool {
     attr.sample_type & st::PERIOD != 0
 }
@@ -308,7 +294,6 @@ impl Gather {
         Ok(KeepFewer { way, events, totals, cookies, streams: ByStream::default(), kept: 0, dropped: 0 })
     }
 
-    /// For each event, true if it is thinned.
     fn thinned(&self, session: &mut Begin<'_>) -> Result<Vec<bool>> {
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
@@ -383,7 +368,6 @@ impl Rewrite for KeepFewer {
 mod tests {
     use super::*;
 
-    /// The numbers of the kept ones of samples at these times, ns.
     fn kept(rule: ThinRule, times: impl IntoIterator<Item = u64>) -> Vec<usize> {
         let mut stream = Stream::default();
         let keeps =
@@ -409,7 +393,7 @@ mod tests {
         let quarter = of(part(1, 4), 0);
         assert!((2400..2600).contains(&quarter.len()), "{}", quarter.len());
         assert!(quarter == of(part(1, 4), 0) && quarter != of(part(1, 4), 1));
-        // What a smaller part keeps, a larger one does, too.
+        // A larger part includes a smaller one.
         assert!(of(part(1, 8), 0).iter().all(|sample| quarter.contains(sample)));
         let on = |cpu| {
             let mut stream = Stream::default();
@@ -450,7 +434,7 @@ mod tests {
         assert_eq!(kept, [(300, 1 + 2 + 3), (600, 4 + 5 + 6), (700, 7)]);
         assert_eq!(thinned.said, ["Info: kept 3 of 7 samples"]);
         assert_eq!(thinned.recording.events[0].attr().sample_period, 3_000_000);
-        // Without periods the last one need not stay, and only that of the attr becomes longer.
+        // Without periods, the last sample need not stay, and only the attr's period becomes longer.
         let samples: Vec<_> = samples
             .iter()
             .map(|sample| crate::support::tiny::record(9, 2, &[1, 7, sample[24].into()]))

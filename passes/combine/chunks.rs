@@ -1,4 +1,4 @@
-//! Drops chunks of AUX data that several inputs contain, so that each is in the output once.
+//! Drops chunks of AUX data that several inputs contain.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +13,6 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// True if another input had the same chunk.
     pub(super) fn repeats(&mut self, record: &Record<'_>, input: usize) -> bool {
         if record.kind() != RecordType::AUXTRACE {
             return false;

@@ -11,42 +11,37 @@ fn owner(record: &Record<'_>) -> u32 {
     named_pid(record).unwrap_or(u32::MAX)
 }
 
-/// Drops records that several inputs have in common; keeps only digests, to bound memory.
+/// Drops records that several inputs have in common. Only digests are kept, to bound memory.
 #[derive(Debug, Default)]
 pub(super) struct Deduplicator {
     digests: Digests,
-    /// True if no record has a time: inputs then follow each other, and may repeat states that have changed.
+    /// No record has a time: inputs then follow each other, and may repeat states that have changed.
     in_turn: bool,
     timeless: HashMap<Digest, Timeless>,
-    /// The number of changes of each owner's state.
     changes: HashMap<u32, u64>,
     /// The time of the last record, and the records of that time that several inputs may have.
     time: u64,
     moment: Moment,
     dropped: BTreeMap<RecordType, u64>,
-    /// Kinds that may occur once, with the number of dropped records.
     once: BTreeMap<RecordType, u64>,
     /// Samples and similar records that occur in several inputs: equal records may be separate occurrences.
     doubled: u64,
 }
 
-/// A hash of a record's bytes.
 type Digest = u128;
 
-/// Equal records without a time. Inputs may have several; the output has as many as the one with most.
+/// Equal records without a time. The output has as many of them as the input that has the most.
 #[derive(Debug, Default)]
 struct Timeless {
-    /// The number of changes of their owner's state before them.
     changes: u64,
-    /// The input of the last one, and the number of consecutive ones from it. An input's records may be
-    /// interleaved with those of another; that is neglected.
+    /// The input of the last one, and how many came from it in a row. Inputs that alternate are neglected.
     input: usize,
     seen: u64,
     written: u64,
 }
 
 impl Timeless {
-    /// Adds another one; true if another input had it already.
+    /// Adds one; true if another input had it already.
     fn repeats(&mut self, input: usize, changes: u64) -> bool {
         if self.changes != changes {
             *self = Timeless { changes, ..Timeless::default() };
@@ -59,7 +54,7 @@ impl Timeless {
     }
 }
 
-/// Computes digests with random keys, so that no input can be crafted in which different records collide.
+/// Uses random keys, so that no input can be crafted with colliding records.
 #[derive(Debug, Default)]
 struct Digests([RandomState; 2]);
 
@@ -70,7 +65,6 @@ impl Digests {
     }
 }
 
-/// The records of one time.
 #[derive(Debug, Default)]
 struct Moment {
     inputs: HashMap<Digest, usize>,
@@ -78,13 +72,13 @@ struct Moment {
     stateless: usize,
 }
 
-/// No real recording has this many records of one time: such times are meaningless.
+/// Real recordings have fewer records of one time: such times are meaningless.
 const MANY: usize = 1 << 16;
 
 impl Moment {
     fn clear(&mut self) {
         if self.inputs.capacity() > MANY {
-            // Clearing it would take time in proportion to its largest size.
+            // Clearing it takes time in proportion to its capacity.
             self.inputs = HashMap::new();
         }
         self.inputs.clear();
@@ -98,7 +92,6 @@ impl Moment {
         }
     }
 
-    /// True if an earlier input has the record.
     fn has(&self, digest: Digest, input: usize) -> bool {
         self.inputs.get(&digest).is_some_and(|&other| other != input)
     }
@@ -109,7 +102,7 @@ impl Deduplicator {
         Deduplicator { in_turn, ..Deduplicator::default() }
     }
 
-    /// True if the record is redundant. `shares_time` is true if another input has a record of the same time.
+    /// True if the record is redundant. `shares_time`: another input has a record of the same time.
     pub(super) fn repeats(
         &mut self,
         record: &Record<'_>,
@@ -161,7 +154,6 @@ impl Deduplicator {
         false
     }
 
-    /// Reports the dropped records, including this many chunks of AUX data.
     pub(super) fn report(&self, chunks: u64, report: &mut Report) {
         let mut all = self.dropped.clone();
         if chunks > 0 {
@@ -207,7 +199,6 @@ mod tests {
         bytes
     }
 
-    /// Regression: all but one of them were dropped.
     #[test]
     fn equal_records_without_a_time_stay_as_often_as_one_input_has_them() {
         let mut deduplicator = Deduplicator::default();

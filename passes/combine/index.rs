@@ -1,4 +1,4 @@
-//! Collects the inputs' ID_INDEX records, and creates entries for ids without one, as `reindex-ids` does.
+//! Collects the inputs' ID_INDEX records, and creates missing entries, as `reindex-ids` does.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,10 @@ use crate::support::id_index::{IndexFacts, Seen};
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     found: IndexFacts,
-    /// The facts in records about their ids, if surveyed.
     seen: HashMap<u64, Seen>,
 }
 
 impl Indexed {
-    /// Reads an ID_INDEX, AUXTRACE_INFO or AUXTRACE record.
     pub(super) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         self.found.learn(record)
     }
@@ -52,7 +50,6 @@ impl Indexed {
         }
     }
 
-    /// True if the output needs an ID_INDEX because this input has or needs one.
     pub(super) fn is_needed(&self) -> bool {
         self.found.is_needed()
     }
@@ -61,12 +58,10 @@ impl Indexed {
         self.found.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id)
     }
 
-    /// New entries for the `wanted` ids, with the facts in the records about them.
     pub(super) fn entries(&self, ids: &[(u64, usize)], wanted: &[(u64, usize)]) -> Vec<IdEntry> {
         self.found.entries(ids, wanted, &self.seen)
     }
 
-    /// True if any of these ids has no entry.
     pub(super) fn lacks<'a>(&self, ids: impl IntoIterator<Item = &'a u64>) -> bool {
         let listed: HashSet<u64> = self.listed().collect();
         ids.into_iter().any(|id| *id != 0 && !listed.contains(id))

@@ -20,7 +20,7 @@ use perfx_samples::{Rest, Rows};
 use super::index::Indexed;
 use crate::support::event_ids::{UnlistedIds, identified_late};
 
-/// True for records of a file's header that are among the records of pipe data. Build-ids are valid in both.
+/// True for records of pipe data that a file has in its header, except build-ids, which are valid in both.
 fn is_of_header(record: &Record<'_>) -> Result<bool> {
     Ok(match record.kind() {
         RecordType::HEADER_BUILD_ID => false,
@@ -29,19 +29,16 @@ fn is_of_header(record: &Record<'_>) -> Result<bool> {
     })
 }
 
-/// The result of one survey of all records.
 #[derive(Debug, Default)]
 pub(super) struct InputFacts {
     /// For each batch, its earliest time and the time of its first record with one; `u64::MAX` for none.
     pub(super) batches: Vec<(u64, u64)>,
     pub(super) earliest: Option<u64>,
     pub(super) latest: u64,
-    /// Times of the earliest and the latest sample.
     pub(super) sampled: Option<(u64, u64)>,
-    /// The number of records after one with a later time; of those in earlier batches, one per batch.
+    /// A lower bound for the number of records that are earlier than one before them.
     pub(super) late: u64,
     pub(super) records: u64,
-    /// Events defined among the records of pipe data.
     pub(super) events: Vec<Event>,
     /// Features among the records of pipe data.
     pub(super) features: Features,
@@ -54,9 +51,7 @@ pub(super) struct InputFacts {
     pub(super) aux_info: Option<Box<[u8]>>,
     pub(super) has_aux: bool,
     pub(super) has_stat: bool,
-    /// The address and the name of the kernel's mapping.
     pub(super) kernel: Option<(u64, Box<[u8]>)>,
-    /// Reports of unreadable data.
     pub(super) fragments: Vec<String>,
 }
 
@@ -77,7 +72,7 @@ impl InputFacts {
                 let (first, last) = self.sampled.unwrap_or((time, time));
                 self.sampled = Some((first.min(time), last.max(time)));
             }
-            // True for the first record with a time of a batch, and rarely for others.
+            // Usually only true for the first timed record of a batch.
             if let Some((earliest, first)) = self.batches.last_mut().filter(|batch| time < batch.0) {
                 *first = if *first == u64::MAX { time } else { *first };
                 *earliest = time;
@@ -165,7 +160,7 @@ impl InputFacts {
         Ok(facts)
     }
 
-    /// For each batch, the first and the earliest time after it, on a clock shifted by `offset`.
+    /// For each batch, two times of the batches after it: the first one and the earliest one.
     fn after(&self, offset: i64) -> VecDeque<(u64, u64)> {
         let shifted = |time: u64| if time == u64::MAX { time } else { shifted(time, offset).unwrap_or(0) };
         let mut next = u64::MAX;
@@ -180,21 +175,19 @@ impl InputFacts {
     }
 }
 
-/// A time on the common clock; `None` if it would be before the clock's start, or a value that means no time.
+/// A time on the common clock; `None` if it is before the clock's start, or means no time.
 pub(super) fn shifted(time: u64, offset: i64) -> Option<u64> {
     let there = i128::from(time) - i128::from(offset);
     u64::try_from(there).ok().filter(|&time| time != 0 && time != u64::MAX)
 }
 
-/// How records of one input are rewritten for the output.
 #[derive(Debug, Default)]
 pub(super) struct Translator {
     pub(super) ids: HashMap<u64, u64>,
-    /// The lead of its clock, ns.
     pub(super) offset: i64,
-    /// Present to add an IDENTIFIER to records: for each event of the input, its first id in the output.
+    /// For each event of the input, its first id in the output; present if records get an IDENTIFIER.
     pub(super) identify: Option<Vec<u64>>,
-    /// Replacement for id 0. perf parses such records with the first output event, whose layout may differ.
+    /// Replaces id 0. perf parses such records with the first output event, whose layout may differ.
     pub(super) id_for_unattributed: Option<u64>,
 }
 
@@ -210,7 +203,6 @@ impl Translator {
         self.ids.get(&id).copied().unwrap_or(id)
     }
 
-    /// Buffers a record in its output form.
     #[inline]
     pub(super) fn push(
         &self,
@@ -240,7 +232,6 @@ impl Translator {
         Ok(())
     }
 
-    /// The record with other values of its fields.
     fn translate<'r>(&self, record: &Record<'r>, layouts: &Layouts) -> Result<Cow<'r, [u8]>> {
         let layout = layouts.layout_of_any(record);
         let mut new = Cow::Borrowed(record.bytes());
@@ -292,7 +283,7 @@ impl Translator {
 
 /// Prepares a batch of one input for the output. Only the first input keeps header records of pipe data.
 pub(super) fn prepare(batch: &Batch, translator: &Translator, is_first: bool) -> Result<PreparedBatch> {
-    // Later passes do not need the origin of a record from another input.
+    // Later passes do not need the origins of other inputs' records.
     let mut prepared = match is_first {
         true => PreparedBatch::new(batch.bytes.clone(), batch.origins.clone()),
         false => PreparedBatch::without_origins(batch.bytes.clone()),
@@ -313,10 +304,8 @@ struct Feed {
     batches: Box<dyn Iterator<Item = Result<PreparedBatch>> + Send>,
 }
 
-/// Batches of samples, in the order of the keys by which they are sorted.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<Rows>> + Send>;
 
-/// Samples that a step makes, in the order of their keys.
 pub(crate) struct Made {
     pub(crate) rows: Rest,
     batches: Batches,
@@ -329,7 +318,6 @@ impl From<Batches> for Made {
 }
 
 impl Made {
-    /// The key of the next one.
     pub(crate) fn peek(&mut self) -> Result<Option<u64>> {
         while self.rows.key().is_none()
             && let Some(rows) = self.batches.next()
@@ -340,18 +328,16 @@ impl Made {
     }
 }
 
-/// The records of one input in their output form, in time order.
 pub(super) struct Input {
     sorter: Sorter,
     pub(super) translator: Arc<Translator>,
-    /// For each later batch, the first time and the earliest time after it.
+    /// As by [`InputFacts::after`], for the batches not yet taken.
     after: VecDeque<(u64, u64)>,
     /// The source of batches; the first input's come through the pipeline.
     feed: Option<Feed>,
 }
 
 impl Input {
-    /// The first input, whose batches [`Input::take`] receives.
     pub(super) fn first(
         facts: &InputFacts,
         events: &[Event],
@@ -360,11 +346,11 @@ impl Input {
         temp_files: TempFiles,
     ) -> Input {
         let after = facts.after(translator.offset);
-        // Records without a time go before those of their own input that perf has not flushed yet, but not
+        // A record without a time goes before those of its own input that perf has not flushed yet, but not
         // before earlier records of other inputs.
         let earliest = facts.earliest.and_then(|time| shifted(time, translator.offset));
         let flushed_until = earliest.map_or(u64::MAX, |earliest| earliest - 1);
-        // perf looks at the first event: without a sample_id it does not sort.
+        // perf sorts only if the first event has a sample_id.
         let keeps_place = events.first().is_some_and(|event| !event.attr().sample_id_all());
         Input {
             sorter: Sorter::new(endian, flushed_until, keeps_place, temp_files),
@@ -374,7 +360,7 @@ impl Input {
         }
     }
 
-    /// Another input, which a thread reads ahead as records are needed.
+    /// Another input, which a thread reads ahead.
     pub(super) fn other(
         recording: &mut Recording,
         facts: &InputFacts,
@@ -399,7 +385,6 @@ impl Input {
         Ok(level)
     }
 
-    /// The next record that is ready, reading as many batches as necessary.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<Option<Ready>> {
         loop {
@@ -413,7 +398,7 @@ impl Input {
         }
     }
 
-    /// The record. A record of an input other than the first has no origin usable by later passes.
+    /// The record. Only the first input's records have an origin usable by later passes.
     #[inline]
     pub(super) fn record(&self, ready: &Ready) -> Result<Record<'_>> {
         Ok(self.sorter.record(ready)?)
@@ -425,7 +410,6 @@ impl Input {
     }
 }
 
-/// True if no record of these events has a time.
 pub(super) fn is_timeless(events: &[Event]) -> bool {
     events.iter().all(|event| event.attr().sample_type & st::TIME == 0)
 }

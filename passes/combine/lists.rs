@@ -8,7 +8,7 @@ fn add<'a>(there: &mut Vec<&'a [u8]>, more: Vec<&'a [u8]>) {
     there.extend(new);
 }
 
-/// A TRACING_DATA section with the formats of both; `None` if one is unreadable, or the machines differ.
+/// A TRACING_DATA section with the formats of both; `None` if one is unreadable or the machines differ.
 pub(super) fn united_tracing<'a>(one: &'a [u8], other: &'a [u8]) -> Option<Vec<u8>> {
     let (mut all, more) = (TracingData::<'a>::read(one)?, TracingData::<'a>::read(other)?);
     if all.head != more.head {

@@ -17,32 +17,31 @@ use super::chunks::Chunks;
 use super::dedup::Deduplicator;
 use super::input::{Batches, Input, Made, Translator, prepare};
 
-/// The number of bytes between two FINISHED_ROUNDs, so that perf need not buffer more.
+/// The distance of FINISHED_ROUNDs, bytes: perf buffers records between them.
 const ROUND: usize = 2 << 20;
 
-/// Maximum number of bytes in one plan, and so in one write.
+/// The maximum size of a plan, and so of a write, bytes.
 const PUT_MAX: usize = 8 << 20;
 
-/// The number of bytes inserted at a time after the first input's records.
+/// The size of steps after the end of the first input, bytes.
 const STEP: usize = ROUND;
 
-/// A step that all records go through in time order before they are written.
+/// A step through which all records go in time order.
 pub(crate) trait Step: Send + 'static {
-    /// Called when everything but the records is known. Returns false if the recording stays unchanged.
+    /// Called when everything except the records is known. Returns false to leave the recording unchanged.
     fn begin(&mut self, session: &mut Begin<'_>) -> Result<bool>;
 
-    /// True if all records get an IDENTIFIER, which `begin` added to the attrs.
+    /// All records get an IDENTIFIER, which `begin` added to the attrs.
     fn identifies(&self) -> bool {
         false
     }
 
-    /// Samples that the step creates, to be placed among all other records. They go through the step, too.
-    /// Called after `begin`.
+    /// Samples that the step creates, to be merged with all other records. Called after `begin`.
     fn made(&mut self) -> Option<Batches> {
         None
     }
 
-    /// True if it keeps the samples that it creates: they need not go through `record`.
+    /// The step keeps its own samples: they need not go through `record`.
     fn keeps_made(&self) -> bool {
         false
     }
@@ -50,11 +49,9 @@ pub(crate) trait Step: Send + 'static {
     /// Keeps, replaces or drops a record. Returns true if it emitted a sample with this record's time.
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<bool>;
 
-    /// Called after the last record.
     fn finish(self: Box<Self>, report: &mut Report);
 }
 
-/// Prescans the first input: translates the records of a batch ahead of time.
 #[derive(Debug)]
 pub(super) struct PrepareBatch {
     translator: Arc<Translator>,
@@ -63,16 +60,13 @@ pub(super) struct PrepareBatch {
 
 #[derive(Default)]
 pub(super) struct Combining {
-    /// The inputs; the first one's records come through the pipeline.
     inputs: Vec<Input>,
     /// Samples of the step, which come after records of the inputs with the same time.
     made: Option<Made>,
-    /// The first input's current batch, already prepared by a prescan if this pass is the first of the chain.
+    /// The first input's current batch, if a prescan has prepared it.
     prepared: Option<PreparedBatch>,
     prescanned: bool,
-    /// ID_INDEX records to write before all others.
     index: Vec<Vec<u8>>,
-    /// Only with several inputs.
     deduplicator: Option<Deduplicator>,
     chunks: Chunks,
     step: Option<Box<dyn Step>>,
@@ -81,7 +75,7 @@ pub(super) struct Combining {
     /// Times of the first and the last timed sample that went through the step.
     times: Option<(u64, u64)>,
     since_round: usize,
-    /// True if there are records with a time that perf may not have flushed yet.
+    /// There are timed records that perf may not have flushed yet.
     pending: bool,
 }
 
@@ -96,13 +90,13 @@ impl Combining {
         Combining { inputs, made, index, step, sets_times, deduplicator, ..Combining::default() }
     }
 
-    /// Writes records of the first input up to and including time `limit`, of the others before it; without
-    /// `limit`, all that are ready. Stops after about `most` bytes; returns true if there are more.
+    /// Writes records of the first input up to and including time `limit`, of the others before it, or all
+    /// that are ready. Stops after about `most` bytes; returns true if there are more.
     fn put(&mut self, limit: Option<u64>, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         std::mem::take(&mut self.index).iter().try_for_each(|record| out.put(record))?;
         let mut left = most;
         loop {
-            // The best record, and the time of the next best.
+            // The earliest record, and the time of the second.
             let mut best: Option<(u64, usize)> = None;
             let mut next = None;
             for (number, input) in self.inputs.iter_mut().enumerate() {
@@ -178,7 +172,7 @@ impl Combining {
         }
     }
 
-    /// Writes samples of the step that are earlier than this, up to about `most` bytes; returns how many.
+    /// Writes the step's samples before this time, up to about `most` bytes; returns how many.
     fn put_made(&mut self, before: u64, most: usize, out: &mut Emit<'_>) -> Result<usize> {
         let Combining { made, step, times, since_round, pending, .. } = self;
         let (Some(Made { rows, .. }), Some(step)) = (made, step) else { return Ok(0) };
@@ -227,7 +221,7 @@ impl Combining {
     }
 }
 
-/// Adds a sample. Those without a time sort last, by a key that is not a time.
+/// Widens the range of times; samples without a time have a key that is not a time.
 fn see(times: &mut Option<(u64, u64)>, key: u64) {
     if key < LAST_KEY {
         *times = Some((times.map_or(key, |(first, _)| first), key));

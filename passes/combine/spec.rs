@@ -9,7 +9,7 @@ use perfx_pipeline::{Context as _, Result, ensure};
 /// A recording to join, and its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InputSpec {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
     /// The lead of its clock over the others', ns: its time t becomes t - offset.
     pub offset: Option<i64>,
@@ -37,7 +37,6 @@ impl InputSpec {
     }
 }
 
-/// Parses the lead of a clock, ns.
 pub(crate) fn offset(text: &str) -> Result<i64> {
     let number = text.parse().ok();
     number.with_context(|| {

@@ -26,11 +26,10 @@ pub(super) struct JoinSource<'a> {
     pub(super) events: Vec<Event>,
     pub(super) features: &'a Features,
     pub(super) facts: &'a InputFacts,
-    /// The lead of its clock, as given by the user, ns.
     pub(super) offset: Option<i64>,
 }
 
-/// The clock of a recording: the number of clock_gettime(2), or `None` for perf's default.
+/// The clock's number in clock_gettime(2); `None` for perf's default.
 fn clock_of(events: &[Event]) -> Option<u32> {
     let attr = events.first()?.attr();
     attr.use_clockid().then_some(attr.clockid)
@@ -42,7 +41,7 @@ const BOOTTIME: u32 = 7;
 /// The amount by which the wall clock may have been set within a boot, ns.
 const SAME_BOOT: u64 = 60_000_000_000;
 
-/// The reason why two recordings are not of one machine and boot, if visible.
+/// Why two recordings are not of one machine and boot, if they show it.
 fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> Option<String> {
     let text = |source: &JoinSource<'_>, feature| {
         let text = read_str(source.features.get(&feature)?, endian)?;
@@ -90,8 +89,8 @@ fn machine_mismatch(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian
     None
 }
 
-/// True if both are evidently of one boot of one kernel: the kernel has the same address, which is usually
-/// randomised at each boot, and nothing contradicts it.
+/// True if both are evidently of one boot of one kernel: its address, usually randomised at each boot, is the
+/// same, and nothing contradicts it.
 pub(super) fn one_kernel(one: &JoinSource<'_>, other: &JoinSource<'_>, endian: Endian) -> bool {
     one.facts.kernel.is_some()
         && one.facts.kernel == other.facts.kernel
@@ -102,8 +101,8 @@ fn clock_data(source: &JoinSource<'_>, endian: Endian) -> Option<ClockData> {
     ClockData::read(source.features.get(&Feature::CLOCK_DATA)?, endian)
 }
 
-/// The lead of each source's clock over the first one's, ns; afterwards all attrs name the first one's clock.
-/// Errors if the sources do not belong together, unless `mix` is set.
+/// The lead of each source's clock over the first one's, ns. Afterwards all attrs name the first one's clock.
+/// Fails if the sources do not belong together, unless `mix` is set.
 pub(super) fn clocks(
     sources: &mut [JoinSource<'_>],
     mix: bool,
@@ -180,25 +179,21 @@ fn clock_text(clock: Option<u32>) -> String {
     }
 }
 
-/// The events of all sources, each once.
 #[derive(Debug, Default)]
 pub(super) struct Union {
     pub(super) events: Vec<Event>,
     names: Vec<Vec<u8>>,
     groups: Vec<(Vec<u8>, Range<usize>)>,
-    /// The rules by which each source's records are rewritten for the output.
     pub(super) translators: Vec<Translator>,
-    /// True if all records get an IDENTIFIER.
     pub(super) identify: bool,
-    /// For each source, the number of its events that were merged with those of earlier sources.
+    /// For each source, how many of its events were merged with those of earlier sources.
     pub(super) shared: Vec<usize>,
 }
 
-/// Events that belong together: a group, or a single event.
+/// A group of events, or a single one.
 struct Unit {
     events: Range<usize>,
     group: Option<Vec<u8>>,
-    /// The last source that was matched with it.
     source: usize,
 }
 
@@ -306,8 +301,8 @@ impl Union {
     }
 
     /// Assigns a source's ids to the events at these indices. An id is kept if it is free, or if it and all
-    /// other ids of the source belong to the same events already, not counting new events: two recordings of
-    /// one boot share ids only if they are parts of one recording, split for example by event.
+    /// other ids of the source already belong to the same events, except new ones: recordings of one boot
+    /// share ids only if they are parts of one recording, split for example by event.
     fn ids(&mut self, events: &[Event], places: &[usize], free: &mut FreeIds) -> Translator {
         let is_new = |place: usize| self.events[place].ids.is_empty();
         let mut each = events.iter().zip(places);
@@ -355,7 +350,6 @@ impl Union {
         Translator { ids: changed, offset: 0, identify: self.identify.then_some(first), id_for_unattributed }
     }
 
-    /// The features of the union, except those that only describe events.
     pub(super) fn describe(&self, session: &mut Session) {
         let endian = session.endian;
         if let Some(section) = event_desc(&self.events, &self.names, 0, endian) {
@@ -376,7 +370,6 @@ impl Union {
     }
 }
 
-/// Features that differ between any two recordings.
 const MOMENTARY: [Feature; 6] = [
     Feature::VERSION,
     Feature::CMDLINE,
@@ -397,7 +390,6 @@ const ELSEWHERE: [Feature; 7] = [
     Feature::DIR_FORMAT,
 ];
 
-/// Merges the features of all sources; the session already has those of the first one.
 pub(super) fn unite_features(
     sources: &[JoinSource<'_>],
     offsets: &[i64],
@@ -411,7 +403,7 @@ pub(super) fn unite_features(
         let times = times.and_then(|section| SampleTime::read(section, endian));
         has_times |= times.is_some_and(|times| times.times().is_some());
         let moved = |time| shifted(time, offset).unwrap_or(time);
-        // From the samples, because some inputs have a wrong feature.
+        // From the samples, because perf may have written wrong times into the feature.
         if let Some((first, last)) = source.facts.sampled {
             let (first_ns, last_ns) = (moved(first), moved(last));
             let all = span.get_or_insert(SampleTime { first_ns, last_ns });
@@ -482,7 +474,7 @@ fn unite_feature(source: &JoinSource<'_>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Adds the missing build-ids. perf knows one for each name, so the first one is kept.
+/// Adds the missing build-ids. perf knows one per name, so the first one is kept.
 fn unite_build_ids(source: &JoinSource<'_>, session: &mut Session) {
     let endian = session.endian;
     let none = perfx_format::Bytes::from(Vec::new());

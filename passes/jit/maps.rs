@@ -1,5 +1,5 @@
 //! Plans the images of perf maps (`perf-PID.map`), for processes without a jitdump. A perf map has no times
-//! and no code, so its images have only symbols, and each is mapped wherever the process mapped memory.
+//! and no code, so its images have only symbols and are mapped wherever the process mapped memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,11 +13,10 @@ use super::options::JitLayout;
 use super::plan::{Planner, Written};
 use super::recorded::Memory;
 
-/// Maximum number of mappings to add, which many overlapping mappings of memory could exceed.
+/// Many overlapping mappings of memory could otherwise add too many.
 const MAPPINGS_MAX: usize = 1 << 20;
 
 impl Planner<'_> {
-    /// Plans the images of all perf maps, after those of the jitdumps.
     pub(super) fn perf_maps(&mut self, session: &Session) -> Result<()> {
         let dumped: BTreeSet<u32> = self.mapped.keys().copied().collect();
         let mut by_pid = BTreeMap::<u32, Vec<&Memory>>::new();
@@ -26,7 +25,7 @@ impl Planner<'_> {
         }
         self.places.only_process = by_pid.keys().next().copied().filter(|_| by_pid.len() == 1);
         for (pid, mut memory) in by_pid {
-            // An earlier program with this pid had another map, which is lost.
+            // An earlier program with this pid had another map, now lost.
             let newest = memory.iter().map(|memory| memory.map.key).max().unwrap_or(OrderKey::END);
             let (last, count) = (self.recorded.span(pid, newest), memory.len());
             memory.retain(|memory| memory.map.key >= last.start);

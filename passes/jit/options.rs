@@ -29,7 +29,7 @@ pub enum JitLayout {
 
 impl JitOptions {
     /// Checks the options. Images go into the folder `output`. Dumps are searched for in `folders`, by their
-    /// name alone, then below `roots`, each of which replaces `/` of the recorded machine, and then at their recorded
+    /// name alone, then below `roots`, which replace the recorded machine's `/`, and then at their recorded
     /// paths, if the recording is provably of this machine and `foreign` is not set.
     ///
     /// # Errors
@@ -50,8 +50,7 @@ impl JitOptions {
         Ok(JitOptions { output, layout, places, perf_maps: false, cache: None })
     }
 
-    /// Also names code by perf maps (`perf-PID.map`), for processes without a jitdump. They are searched for
-    /// as dumps are; their recorded path is `/tmp/perf-PID.map`.
+    /// Also names code of processes without a jitdump by perf maps (`perf-PID.map`), searched for like dumps.
     #[must_use]
     pub fn with_perf_maps(self, perf_maps: bool) -> JitOptions {
         JitOptions { perf_maps, ..self }

@@ -1,4 +1,4 @@
-//! Plans the work of `jit`: the images of the jitdumps, the records that map them, and those to replace.
+//! Plans the work of `jit`: the images of the jitdumps, their mappings, and the records to replace.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -18,21 +18,19 @@ use perfx_resolve::{Places, recorded_on};
 use super::options::{JitLayout, JitOptions};
 use super::recorded::{Lineage, Map, Marker, Recorded, Span};
 
-/// The changes of the recording, and the files to write beside it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Records to insert, each before the record with this origin.
+    /// Records to insert before the record with this origin.
     pub(super) at: Vec<(Origin, Vec<u8>)>,
-    /// Records to insert, each before the first record that is not earlier than this time.
+    /// Records to insert before the first record that is not earlier.
     pub(super) timed: Vec<(OrderKey, Vec<u8>)>,
-    /// Records to insert, each after the record with this origin.
+    /// Records to insert after the record with this origin.
     pub(super) after: Vec<(Origin, Vec<u8>)>,
     pub(super) dropped: Vec<Origin>,
     pub(super) files: Vec<SideFile>,
     pub(super) report: Report,
 }
 
-/// The conversion of times of a dump to times of the recording.
 #[derive(Clone, Copy)]
 enum Clock {
     Same,
@@ -40,34 +38,30 @@ enum Clock {
     Unknown,
 }
 
-/// A process whose code is in a dump.
 struct Process<'m> {
-    /// The mapping of the dump; that of another process if this one did not map the dump itself.
+    /// The mapping of the dump, by this process or by one with the same memory.
     marker: &'m Marker,
     span: Span,
     clock: Clock,
     target: Target,
 }
 
-/// PROT_READ | PROT_EXEC.
 const PROT: u32 = 5;
 
-/// MAP_PRIVATE.
 const FLAGS: u32 = 2;
 
-/// Functions with a gap of fewer bytes between them go into one mapping.
+/// Functions that are less than this far apart go into one mapping, bytes.
 const GAP: u64 = 64;
 
 /// The alignment of images in the temporary file, bytes.
 const PAGE: u64 = perfx_format::PAGE as u64;
 
-/// Maximum number of bytes without code in all images together: a base, and more for each byte of the dumps.
-/// Distant code, and code missing from the dump, could otherwise turn 64 bytes of a dump into an image of 16
-/// MiB. Real code is close together, because a compiler maps memory for it.
+/// Limits the bytes without code in all images: this many, and more for each byte of the dumps. Distant code,
+/// or code missing from the dump, could otherwise turn 64 bytes of a dump into an image of 16 MiB.
 const GAPS_MAX: u64 = 256 << 20;
 const GAPS_OF_BYTE: u64 = 64;
 
-/// The maximum length of the path of the folder for images, bytes; perf's buffer for paths has 4096.
+/// The maximum length of the images' folder, bytes: perf's path buffer has 4096.
 const PATH_MAX: usize = 4000;
 
 pub(super) struct Planner<'r> {
@@ -76,28 +70,24 @@ pub(super) struct Planner<'r> {
     folder: PathBuf,
     name: Arc<str>,
     pub(super) endian: Endian,
-    /// True if the times of all events are from CLOCK_MONOTONIC.
     is_monotonic: bool,
-    /// True if the times of all events are from perf's default clock.
     is_default_clock: bool,
     pub(super) places: Places,
     pub(super) arch: Option<String>,
-    /// The temporary file with all images, until the recording is written.
     spool: Option<Arc<File>>,
     spooled: u64,
     pub(super) mapped: BTreeMap<u32, Vec<Map>>,
-    /// The remaining number of bytes without code in images.
+    /// The remaining bytes without code in images.
     gaps_left: u64,
-    /// The number of functions that were left out because images had no room for more gaps.
+    /// The functions left out because images had no room for more gaps.
     apart: u64,
-    /// The number of images of each process.
     numbers: HashMap<u32, u32>,
-    /// The number of images by pid and index: several functions of a dump may have the same index.
+    /// The number of images by pid and index: functions of a dump may share an index.
     copies: HashMap<(u32, u64), u32>,
     pub(super) functions: u64,
     dumps: u64,
     pub(super) perf_maps: u64,
-    /// The reasons why processes with memory without a file have no perf map.
+    /// Why processes with memory without a file have no perf map.
     pub(super) without_map: Vec<String>,
     missing: Vec<String>,
     damaged: Vec<String>,
@@ -183,7 +173,7 @@ impl<'r> Planner<'r> {
 
     fn dump(&mut self, dump: &Dump<'_>, markers: &[&Marker], shown: &str, session: &Session) -> Result<()> {
         let header = dump.header;
-        // In a container, the name and the header of the dump have the pid of the container's namespace.
+        // In a container, the dump's name and header have the pid of the container's namespace.
         let is_own = |marker: &&&Marker| marker.pid == marker.named || header.pid == marker.named;
         let markers: Vec<&Marker> = markers.iter().filter(is_own).copied().collect();
         let Some(&first) = markers.iter().find(|marker| marker.pid == marker.named).or(markers.first())
@@ -215,7 +205,7 @@ impl<'r> Planner<'r> {
                 continue;
             }
             let span = match clock {
-                // Code that was loaded before the recording began belongs to the first span.
+                // Code loaded before the recording began belongs to the first span.
                 Clock::Same | Clock::Counter(_) => self.recorded.span(pid, OrderKey::at(function.time)),
                 Clock::Unknown => {
                     last_spans.get(&pid).copied().unwrap_or_else(|| self.recorded.span(pid, OrderKey::END))
@@ -251,7 +241,7 @@ impl<'r> Planner<'r> {
             }
         }
         let target = Target::of(header, self.arch.as_deref());
-        // A child comes after the process whose memory it inherits.
+        // A child comes after its parent, whose memory it inherits.
         let mut groups: Vec<_> = groups.into_iter().collect();
         groups.sort_by_key(|(span, _)| (span.pid != first.pid, span.start));
         for (span, list) in groups {
@@ -260,7 +250,7 @@ impl<'r> Planner<'r> {
             let functions = Functions { header, list, damage: Default::default(), impossible: 0 };
             self.process(&process, &functions, shown, session)?;
         }
-        // So that a second run finds no dump to inject.
+        // Without the markers, a second run finds no dump to inject.
         self.plan.dropped.extend(markers.iter().map(|marker| marker.origin));
         Ok(())
     }
@@ -358,7 +348,6 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Adds the gaps that a dump or perf map of `len` bytes allows.
     pub(super) fn allow_gaps(&mut self, len: usize) {
         self.gaps_left = self.gaps_left.saturating_add((len as u64).saturating_mul(GAPS_OF_BYTE));
     }
@@ -446,12 +435,12 @@ impl<'r> Planner<'r> {
                 self.map(process, image, range, key)?;
             }
         }
-        // The functions that were loaded over older ones come after the mirrored code.
+        // In the image, functions that were loaded over older ones come after the mirrored code.
         let mirror_end = image.image.place_of(code.end);
         self.map_functions(process, image, |place| place >= mirror_end)
     }
 
-    /// Maps the functions of an image whose file offsets are `wanted`, each at the time it was loaded.
+    /// Maps the image's functions at `wanted` file offsets, each when it was loaded.
     fn map_functions(
         &mut self,
         process: &Process<'_>,
@@ -465,19 +454,18 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// The key of the mapping of code that was loaded at `time`.
     fn key(&self, process: &Process<'_>, time: u64) -> OrderKey {
         let key = OrderKey::at(time);
         let Process { marker, span, clock, .. } = process;
         match clock {
             Clock::Unknown => marker.key,
-            // A child without a marker continues the dump of its parent. Its mappings come after its FORK.
+            // A child without a marker continues the dump of its parent, after its FORK.
             _ if marker.pid != span.pid => key.max(span.start.next()),
             _ => key.max(marker.key),
         }
     }
 
-    /// Mappings in a range: those of files, and of images of the processes from which this one was forked.
+    /// Mappings in a range: of files, and of images of the process's ancestors.
     fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let mut files = self.recorded.files(lineage, range);
         let parents = lineage.spans.iter().skip(1).filter_map(|span| self.mapped.get(&span.pid));
@@ -523,12 +511,12 @@ impl<'r> Planner<'r> {
         Ok(())
     }
 
-    /// Drops mappings of anonymous memory that a process mapped after its dump and that would hide an image.
+    /// Drops anonymous mappings that a process made after its dump and that would hide an image.
     fn drop_memory(&mut self) {
         let Planner { mapped, recorded, plan, .. } = self;
         for maps in mapped.values_mut() {
             maps.sort_by_key(|map| map.start);
-            // Each gets the latest end up to it: one look-up then shows if any of these reaches further.
+            // Each `end` becomes the maximum so far: one look-up finds earlier mappings that reach further.
             let mut end = 0;
             for map in maps {
                 end = map.end.max(end);
@@ -585,7 +573,7 @@ impl<'r> Planner<'r> {
             report.say(Level::Info, format!("nothing to inject: no process mapped a jitdump{hint}"));
         }
         if self.perf_maps > 0 {
-            // Processes without a JIT compiler have such memory, too.
+            // Programs without a JIT compiler have such memory, too.
             without_map.drain(..).for_each(|why| report.say(Level::Detail, format!("no perf map: {why}")));
             let what = "perf maps do not contain the times when code was loaded, so samples of code that was replaced later have the \
                 name of the code that replaced it";
@@ -630,7 +618,6 @@ pub(super) struct ImageFile {
 }
 
 impl Written<'_, '_> {
-    /// Records the places of functions whose LOAD records are among `origins`.
     fn note_origins(&self, origins: &mut HashMap<u32, Option<(Arc<ImageFile>, u64)>>) {
         for (place, function) in self.image.functions() {
             if let Some(origin) = origins.get_mut(&function.load) {
@@ -641,7 +628,6 @@ impl Written<'_, '_> {
 }
 
 impl ImageFile {
-    /// The MMAP2 record that maps a range of a task's memory to this offset of the file.
     pub(super) fn mmap2(
         &self,
         (pid, tid): (u32, u32),
@@ -678,8 +664,8 @@ fn nanoseconds(conversion: &TimeConv, counter: u64) -> u64 {
     zero.wrapping_add(time as u64)
 }
 
-/// The ranges in which to map functions so that the mappings hide none of `files` elsewhere, and the time of
-/// each. Adjacent functions share a range if no file was mapped between the times of their loading.
+/// The ranges in which to map functions without hiding `files` elsewhere, and their times. Adjacent functions
+/// share a range if no file was mapped between their loading.
 fn runs(functions: &[&Function<'_>], mut files: Vec<Map>) -> Vec<(Range<u64>, u64)> {
     files.sort_by_key(|map| map.start);
     // The union of the files' ranges, without overlaps.
@@ -724,7 +710,7 @@ mod tests {
         assert_eq!(nanoseconds(&conversion(10, 512, 1000, None), 100), 1050);
         assert_eq!(nanoseconds(&conversion(0, u64::MAX, 1, None), u64::MAX), 2, "the upper half is cut off");
         assert_eq!(nanoseconds(&conversion(u64::MAX, 1, 7, None), u64::MAX), 7);
-        // A counter of 8 bits that wraps once: 0x1f0 is the last value that is known in full.
+        // A counter of 8 bits that wraps once: 0x1f0 is the last value known in full.
         let short = conversion(0, 1, 0, Some((0x1f0, 0xff)));
         assert_eq!([0xf0, 0xff, 0x05].map(|counter| nanoseconds(&short, counter)), [0x1f0, 0x1ff, 0x205]);
     }

@@ -12,7 +12,6 @@ use perfx_model::hits::FirstUse;
 
 use perfx_resolve::pid_in;
 
-/// A marker: the record of a process's mapping of a jitdump.
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
     pub(super) pid: u32,
@@ -20,7 +19,6 @@ pub(super) struct Marker {
     pub(super) key: OrderKey,
     pub(super) origin: Origin,
     pub(super) path: Box<[u8]>,
-    /// The pid in the name of the dump.
     pub(super) named: u32,
     pub(super) inode: Option<Inode>,
     pub(super) trailer: Box<[u8]>,
@@ -35,7 +33,7 @@ pub(super) struct Map {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) origin: Origin,
-    /// True for anonymous memory and memfds, which JIT compilers use for code.
+    /// Anonymous memory or a memfd, which JIT compilers use for code.
     pub(super) is_memory: bool,
 }
 
@@ -45,12 +43,11 @@ impl Map {
     }
 }
 
-/// The start of a process, or of another program in it.
 #[derive(Clone, Copy, Debug)]
 struct Begin {
     pid: u32,
     key: OrderKey,
-    /// The process from which it was forked; `None` for an exec.
+    /// `None` for an exec.
     parent: Option<u32>,
 }
 
@@ -62,21 +59,18 @@ pub(super) struct Span {
     pub(super) end: OrderKey,
 }
 
-/// Maximum number of generations, from child to parent, whose mappings are looked up. A program that execs
-/// begins with empty memory, so few processes have more ancestors that matter.
+/// How many ancestors' mappings are looked up. An exec begins with empty memory, so few matter.
 const GENERATIONS: usize = 64;
 
-/// A process with those from which it inherited memory.
 pub(super) struct Lineage {
-    /// The span of the process, then of its parent, and so on.
+    /// The span of the process, of its parent, and so on.
     pub(super) spans: Vec<Span>,
-    /// False if there were more than [`GENERATIONS`].
     is_whole: bool,
 }
 
 impl Lineage {
-    /// Stands for the unknown mappings of further generations: a mapping of all memory from the beginning on.
-    /// So code is mapped over it at its load time, wherever an ancestor had mapped a file.
+    /// Stands for the mappings of further generations: all memory, from the beginning. So code is mapped at
+    /// its load time, in case an ancestor had mapped a file there.
     fn unknown(&self) -> Option<Map> {
         let Span { pid, .. } = *self.spans.last().filter(|_| !self.is_whole)?;
         let origin = Origin::Synthetic;
@@ -84,7 +78,7 @@ impl Lineage {
     }
 }
 
-/// A mapping of memory without a file, with the fields for a mapping of an image there.
+/// A mapping without a file, with the fields for mapping an image there.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) map: Map,
@@ -92,17 +86,16 @@ pub(super) struct Memory {
     pub(super) trailer: Box<[u8]>,
 }
 
-/// The thread of a mapping, or else its process.
+/// The mapping thread, or its process.
 fn tid(record: &Record<'_>, pid: u32) -> u32 {
     perfx_format::Mmap::of(record).map_or(pid, |mmap| mmap.tid())
 }
 
-/// All collected data, in file order until [`Recorded::sort`] is called.
+/// In file order until [`Recorded::sort`] is called.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     pub(super) markers: Vec<Marker>,
     pub(super) maps: Vec<Map>,
-    /// The mappings without a file, if they are needed.
     pub(super) memory: Vec<Memory>,
     keeps_memory: bool,
     begins: Vec<Begin>,
@@ -110,7 +103,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// An empty collection. `keeps_memory`: with the details of mappings without a file.
+    /// `keeps_memory`: with the details of mappings without a file.
     pub(super) fn new(keeps_memory: bool) -> Recorded {
         Recorded { keeps_memory, ..Recorded::default() }
     }
@@ -169,7 +162,6 @@ impl Recorded {
         self.markers.push(Marker { pid, tid, key, origin, path, named, inode, trailer, layout });
     }
 
-    /// Sorts everything, after the last record.
     pub(super) fn sort(&mut self) {
         self.begins.sort_by_key(|begin| (begin.pid, begin.key));
         self.maps.sort_by_key(|map| (map.pid, map.key));
@@ -187,7 +179,6 @@ impl Recorded {
         &self.maps[from..from + len]
     }
 
-    /// True if the recording contains a mapping, fork or exec of the process.
     pub(super) fn knows(&self, pid: u32) -> bool {
         !self.begins_of(pid).is_empty() || !self.maps_of(pid).is_empty()
     }
@@ -199,7 +190,7 @@ impl Recorded {
         Span { pid, start, end: begins.get(after).map_or(OrderKey::END, |begin| begin.key) }
     }
 
-    /// The span of a process, and those whose memory it inherited, each up to the fork.
+    /// The span of a process, and those of its ancestors, each up to the fork.
     pub(super) fn lineage(&self, span: Span) -> Lineage {
         let mut spans = vec![span];
         let mut is_whole = true;
@@ -219,7 +210,6 @@ impl Recorded {
         Lineage { spans, is_whole }
     }
 
-    /// The mappings of files in a range, for a process with this lineage.
     pub(super) fn files(&self, lineage: &Lineage, range: &Range<u64>) -> Vec<Map> {
         let of = |span: &Span| {
             let maps = self.maps_of(span.pid);

@@ -4,11 +4,10 @@ use perfx_format::record::ksymbol::Ksymbol;
 use perfx_format::{Event, Kinds, Layouts, Record, RecordType};
 use perfx_pipeline::Level;
 
-/// The records of a guest to merge.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MergedKinds {
     pub(crate) kinds: Kinds,
-    /// True to merge symbols of BPF programs, too.
+    /// Merge symbols of BPF programs, too.
     bpf: bool,
     /// Events whose samples no reader of the host can decode: tracepoints, whose formats are the guest's.
     mute: Vec<bool>,
@@ -27,7 +26,6 @@ pub(crate) const DEFAULT: Kinds = Kinds::of(&[
     RecordType::TEXT_POKE,
 ]);
 
-/// Further kinds that are useful to readers.
 const MORE: Kinds = Kinds::of(&[
     RecordType::NAMESPACES,
     RecordType::CGROUP,
@@ -37,7 +35,7 @@ const MORE: Kinds = Kinds::of(&[
     RecordType::BPF_EVENT,
 ]);
 
-// The kernel's other kinds are meaningless in the host's recording; each new kind must be decided here.
+// Other kinds are meaningless on the host; each new kind must be decided here.
 const _: () = assert!(
     DEFAULT
         .union(MORE)
@@ -57,8 +55,7 @@ impl MergedKinds {
 
     pub(crate) fn takes(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let kind = record.kind();
-        // perf omits the symbols of BPF programs, because their BPF_EVENTs are not merged either. A nested
-        // guest has no name on the host.
+        // perf omits them because BPF_EVENTs are not merged either. A nested guest has no name on the host.
         let bpf = || {
             kind == RecordType::KSYMBOL
                 && !self.bpf
@@ -71,7 +68,6 @@ impl MergedKinds {
         self.kinds.contains(kind) && kind.is_kernel() && !record.is_of_guest() && !bpf() && !mute()
     }
 
-    /// The reason why records of a kind are not merged, and its importance.
     pub(crate) fn why_not(&self, kind: RecordType) -> (Level, &'static str) {
         let asked = self.kinds.contains(kind);
         if asked && Kinds::SAMPLES.contains(kind) && self.mute.contains(&true) {

@@ -1,4 +1,4 @@
-//! Converts a guest's clock to the host's: perf's formula in integers, exact also above 2^53, unlike doubles.
+//! Converts a guest's clock to the host's: perf's formula, but in integers, which are exact above 2^53.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(crate) struct TimeConv {
     shift: u32,
     mult: u64,
     zero: u64,
-    /// For counters shorter than 64 bits: `cycles` and `mask`.
+    /// `cycles` and `mask` of counters shorter than 64 bits.
     short: Option<(u64, u64)>,
 }
 
@@ -35,27 +35,23 @@ impl TimeConv {
         self.zero.wrapping_add(ns as u64)
     }
 
-    /// Converts ns to cycles.
     fn cycles(&self, time: u64) -> u64 {
         let ns = time.wrapping_sub(self.zero);
         ((u128::from(ns) << self.shift) / u128::from(self.mult)) as u64
     }
 
-    /// Cycles per ns.
     pub(crate) fn rate(&self) -> f64 {
         (1u128 << self.shift) as f64 / self.mult as f64
     }
 }
 
-/// Units of the guest's clock per unit of the host's: positive, and too small to overflow sums below.
+/// Units of the guest's clock per unit of the host's: positive, and small enough for the sums below.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Scale(f64);
 
 impl Scale {
-    /// Both clocks have the same rate.
     pub(crate) const ONE: Scale = Scale(1.0);
 
-    /// `None` for a ratio that no pair of clocks can have.
     pub(crate) fn new(scale: f64) -> Option<Scale> {
         (scale > 1e-3 && scale < 1e6).then_some(Scale(scale))
     }
@@ -64,8 +60,7 @@ impl Scale {
         self.0
     }
 
-    /// Divides `units` by the scale. Below 2^53 a double holds every integer, and the result equals perf's
-    /// division of doubles to the bit. Above that, doubles are inexact, and integers are exact.
+    /// Divides `units` by the scale: below 2^53 as perf's division of doubles, bit by bit; above it exactly.
     fn divide(self, units: u64) -> u64 {
         if units < 1 << 53 {
             return (units as f64 / self.0) as u64;
@@ -86,7 +81,6 @@ impl fmt::Display for Scale {
     }
 }
 
-/// The conversion from a guest's times to the host's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Clock {
     pub(crate) guest: Option<TimeConv>,
@@ -97,7 +91,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Converts a guest's time to units of its clock.
     pub(crate) fn units(&self, time: u64) -> u64 {
         self.guest.map_or(time, |conv| conv.cycles(time))
     }
@@ -112,7 +105,6 @@ impl Clock {
         Some(self.host.map_or(there, |conv| conv.time(there)))
     }
 
-    /// Converts ns of the host to units of the host's clock.
     pub(crate) fn host_units(&self, time: u64) -> u64 {
         self.host.map_or(time, |conv| conv.cycles(time))
     }
@@ -125,7 +117,6 @@ mod tests {
     const CONV: TimeConv =
         TimeConv { shift: 31, mult: 827_191_264, zero: 18_446_744_070_423_018_628, short: None };
 
-    /// perf's computation, step by step.
     fn as_perf(clock: &Clock, time: u64) -> u64 {
         let mut x = time;
         if let Some(c) = clock.guest {

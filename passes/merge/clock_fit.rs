@@ -8,32 +8,28 @@ use std::fmt;
 
 use perfx_pipeline::{counted, list, signed_seconds};
 
-/// A guest event on the host's time scale, still without the offset: ns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Event {
     pub(crate) at: i64,
-    /// The index of its VCPU's list of spans.
     pub(crate) vcpu: usize,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub(crate) struct Fit {
-    /// Host time of the guest's time 0, ns.
+    /// The host's time at the guest's time 0, ns.
     pub(crate) offset: i64,
     /// The fraction by which the host's clock runs faster than assumed.
     pub(crate) drift: f64,
-    /// Events inside a span, and all events that could be judged.
     pub(crate) inside: u64,
     pub(crate) judged: u64,
     /// The largest possible error of the offset at any event, ns.
     pub(crate) error: i64,
-    /// The second best offset that is not close to the best.
     pub(crate) second: Option<Other>,
     /// The guest's time range in which it was found, ns.
     pub(crate) known: (i64, i64),
 }
 
-/// An offset with the numbers of events that could be judged and that are inside a span.
+/// An offset, the number of events that could be judged, and of those inside a span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Other {
     pub(crate) offset: i64,
@@ -41,7 +37,6 @@ pub(crate) struct Other {
     pub(crate) judged: u64,
 }
 
-/// The reason why no offset was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unfit {
     /// The host's recording does not show when the VCPUs ran.
@@ -49,9 +44,8 @@ pub(crate) enum Unfit {
     TooFew(usize),
     /// The VCPUs ran nearly all the time, or never long enough.
     NoGaps,
-    /// The guest's clock advances only in steps of this many ns.
+    /// The guest's clock advances in steps of this many ns.
     Coarse(i64),
-    /// Several offsets fit equally well, or none fits.
     Ambiguous {
         best: Option<Other>,
         second: Option<Other>,
@@ -96,11 +90,11 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Both edges of a gap are ignored, because the coarse search may be off by this much, ns.
+/// Ignored at both edges of a gap, because the coarse search may be off by this much, ns.
 const EDGE: i64 = 48_000;
 /// The step of the coarse search, ns: half of it is less than an edge.
 const STEP: i64 = 64_000;
-/// The part of the guest examined by the coarse search, ns: a drift of 20 ppm makes 40 µs in it.
+/// The part of the guest in the coarse search, ns: a drift of 20 ppm makes 40 µs in it.
 const WINDOW: i64 = 2_000_000_000;
 /// The number of events examined first, and the maximum number of offsets examined closely.
 const FIRST: usize = 64;
@@ -108,27 +102,22 @@ const LOOKS_MAX: usize = 1 << 24;
 /// The number of windows to try, and of events in each.
 const WINDOWS: usize = 6;
 const SAMPLE: usize = 4096;
-/// Minimum number of events for a result.
 const EVENTS_MIN: usize = 100;
-/// Bits for all VCPUs together.
 const BITS_MAX: i64 = 1 << 26;
-/// The fraction of events that fall outside although the offset is right.
+/// The share of events outside spans although the offset is right.
 const ASTRAY: f64 = 0.005;
-/// The number of candidates examined closely.
 const CANDIDATES: usize = 16;
-/// The number of drifts tried in each direction.
 const DRIFTS: i32 = 32;
-/// Events used by the fine search.
 const FINE: usize = 8192;
-/// The number of parts of the recording; the answer must hold for each of them.
+/// The offset must hold for each of this many parts.
 const PARTS: usize = 32;
-/// A guest's clock with steps this long, ns, is too coarse: a jiffy is 1 ms or more.
+/// A clock with such steps, ns, is too coarse; a jiffy is 1 ms or more.
 const COARSE: i64 = 500_000;
 
-/// The times at which one VCPU certainly did not run, in slots.
+/// When one VCPU certainly did not run, in slots.
 struct Gaps {
     words: Vec<u64>,
-    /// The evidence of an event inside and outside spans: log likelihood ratios.
+    /// Log likelihood ratios of an event inside and outside spans.
     inside: f32,
     outside: f32,
 }
@@ -150,7 +139,6 @@ impl Schedule<'_> {
         Schedule { spans, covered, from, to }
     }
 
-    /// True if the spans are complete between these two times.
     fn covers(&self, from: i64, to: i64) -> bool {
         let next = self.covered.partition_point(|window| window.1 <= to);
         self.covered.get(next).is_some_and(|window| window.0 <= from)
@@ -160,7 +148,7 @@ impl Schedule<'_> {
         events.len() >= EVENTS_MIN
     }
 
-    /// Finds the offset. `events` must be ascending. Without `drifts`, both clocks have the same rate.
+    /// Finds the offset for ascending events. Without `drifts`, both clocks have the same rate.
     pub(crate) fn fit(&self, events: &[Event], drifts: bool) -> Result<Fit, Unfit> {
         if self.spans.iter().all(|spans| spans.is_empty()) || self.to <= self.from {
             return Err(Unfit::NoSpans);
@@ -212,7 +200,7 @@ impl Schedule<'_> {
         let mut gaps = Gaps { words: vec![0; slots as usize / 64 + 1], inside: 0.0, outside: 0.0 };
         let mut set = 0u64;
         let mut gap = |from: i64, to: i64| {
-            // Slots that lie completely inside the gap.
+            // Slots completely inside the gap.
             let first = (from + EDGE - self.from + slot - 1).div_euclid(slot).max(0);
             let last = (to - EDGE - self.from).div_euclid(slot).min(slots);
             for at in first..last {
@@ -261,8 +249,8 @@ impl Schedule<'_> {
         score
     }
 
-    /// Offsets, ascending, with which few of the first events lie in gaps. 64 of them, a slot apart, are
-    /// tested at a time, one bit each, which covers all offsets up to the next one.
+    /// Offsets, ascending, with few of the first events in gaps. 64 offsets, a slot apart, are tested at a
+    /// time, one bit each; each stands for those up to the next one.
     fn plausible(
         &self,
         events: &[Event],
@@ -305,7 +293,7 @@ impl Schedule<'_> {
             .take(LOOKS_MAX)
     }
 
-    /// The best offsets of a coarse search, best first, with a minimum distance between them.
+    /// The best offsets of a coarse search, best first, with a minimum distance.
     fn candidates(&self, window: &[Event], gaps: &[Gaps], slot: i64) -> Vec<i64> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Vec::new() };
         let events = shuffled(window, SAMPLE);
@@ -335,7 +323,7 @@ impl Schedule<'_> {
         found.into_iter().map(|(_, offset)| offset).collect()
     }
 
-    /// The candidate that is right beyond doubt, and the next best.
+    /// The candidate that is right beyond doubt, and the runner-up.
     fn judge(
         &self,
         window: &[Event],
@@ -358,20 +346,20 @@ impl Schedule<'_> {
         }
     }
 
-    /// Extends the fit from the window to the whole recording, doubling the range with each step.
+    /// Extends the fit from the window to the whole recording, doubling its range each time.
     fn refine(&self, events: &[Event], window: &[Event], found: Fit, drifts: bool) -> Fit {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return found };
         self.follow(events, Fit { known: (first.at, last.at), ..found }, drifts)
     }
 
-    /// Extends a fit of a part of the guest's time.
+    /// Extends a fit found in a part of the guest's time.
     pub(crate) fn follow(&self, events: &[Event], found: Fit, drifts: bool) -> Fit {
         let (mut fit, (mut from, mut to)) = (found, found.known);
         loop {
             let start = events.partition_point(|event| event.at < from);
             let end = events.partition_point(|event| event.at <= to);
             let part = thinned(&events[start..end], FINE);
-            // A step that moves the ends by a few µs.
+            // Moves the ends by a few µs per step.
             fit = self.turned(&part, fit, drifts, 8_000.0);
             if start == 0 && end == events.len() {
                 let fine = self.turned(&part, fit, drifts, 1_000.0);
@@ -384,12 +372,12 @@ impl Schedule<'_> {
         }
     }
 
-    /// Tries drifts around that of `fit`, `step` ns apart at the ends of these events; returns the best fit.
+    /// Tries drifts around that of `fit`, `step` ns apart at the ends of these events.
     fn turned(&self, events: &[Event], fit: Fit, drifts: bool, step: f64) -> Fit {
         let (Some(first), Some(last)) = (events.first(), events.last()) else { return fit };
         let (from, to) = (first.at, last.at);
         let middle = from + (to - from) / 2;
-        // Relative to the middle of the part, so that a drift does not move it.
+        // Times relative to the middle, where drift has no effect.
         let turned: Vec<Event> =
             events.iter().map(|event| Event { at: event.at - middle, ..*event }).collect();
         let there = fit.offset + middle + (middle as f64 * fit.drift) as i64;
@@ -399,7 +387,7 @@ impl Schedule<'_> {
             let drift = fit.drift + f64::from(number) * step;
             (self.plateau(&turned, there, drift, STEP), drift)
         });
-        // Of the drifts with nearly the most events inside, the one with the widest margin.
+        // Among drifts with nearly the most events inside, the one with the widest margin.
         let tried: Vec<_> = tried.collect();
         let most = tried.iter().map(|(found, _)| found.inside).max().unwrap_or(0);
         let enough = most - most / 1000;
@@ -407,7 +395,7 @@ impl Schedule<'_> {
         let Some(&(found, drift)) = good().max_by_key(|(found, _)| found.high - found.low) else {
             return fit;
         };
-        // Each of the good drifts may be the true one: the error is the distance at either end.
+        // Any good drift may be the true one: the error is their distance at either end.
         let ends = [from - middle, to - middle];
         let apart = |(other, slope): &(Plateau, f64)| {
             let at_end = |end: i64| {
@@ -427,7 +415,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// The largest distance of the best offset of a part from the overall one: drift may be uneven.
+    /// The largest distance of a part's best offset from the overall one: drift may be uneven.
     fn worst_miss(&self, events: &[Event], fit: &Fit) -> i64 {
         let miss = |part: &[Event]| {
             let middle = part.get(part.len() / 2)?.at;
@@ -472,7 +460,7 @@ impl Schedule<'_> {
             levels.push((edges[0].0, count));
         }
         levels.push((reach, 0));
-        // Slightly fewer count as equal: single events are outliers.
+        // Slightly fewer count as equal, because of outliers.
         let enough = (most - (most / 500).max(1)).max(1);
         let (mut low, mut longest) = (None, (0, 0));
         for &(at, level) in &levels {
@@ -498,7 +486,6 @@ impl Schedule<'_> {
     }
 }
 
-/// A range of equally good offsets.
 #[derive(Clone, Copy, Debug)]
 struct Plateau {
     middle: i64,
@@ -515,11 +502,10 @@ fn score(inside: u64, judged: u64, gaps: &[Gaps]) -> f64 {
     inside as f64 * gain + judged.max(1).saturating_sub(inside) as f64 * cost
 }
 
-/// Offsets closer than this are the same answer.
+/// Offsets closer than this are one answer, ns.
 const NEAR: i64 = 1_000_000;
 const SHARE_MIN: f64 = 0.90;
-/// The required lead of the best offset's log likelihood. Events are not independent, so this is far more
-/// than chance could produce.
+/// The required lead in log likelihood, far above chance because events are not independent.
 const SCORE_MIN: f64 = 60.0;
 
 fn clamp(time: u64) -> i64 {
@@ -527,7 +513,7 @@ fn clamp(time: u64) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX).min(1 << 62)
 }
 
-/// 64 bits from a bit on, with zeros beyond both ends.
+/// 64 bits from bit `at` on; zeros beyond both ends.
 fn bits(words: &[u64], at: i64) -> u64 {
     let word =
         |number: i64| usize::try_from(number).ok().and_then(|number| words.get(number)).copied().unwrap_or(0);
@@ -536,7 +522,7 @@ fn bits(words: &[u64], at: i64) -> u64 {
     if shift == 0 { low } else { low | word(number + 1) << (64 - shift) }
 }
 
-/// Slices of the events with this length, those with most events first.
+/// Slices of this length, those with most events first.
 fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Vec::new() };
     if last.at - first.at <= length {
@@ -557,8 +543,7 @@ fn windows(events: &[Event], length: i64) -> Vec<&[Event]> {
     windows
 }
 
-/// The step of the guest's clock, if it is so long that events of a VCPU have equal times and all others are
-/// whole steps apart.
+/// The step of the guest's clock, if it is long: events of a VCPU have equal times or are whole steps apart.
 fn coarse_step(events: &[Event]) -> Option<i64> {
     let mut last: Vec<Option<i64>> = Vec::new();
     let (mut same, mut steps) = (0, Vec::new());
@@ -571,7 +556,7 @@ fn coarse_step(events: &[Event]) -> Option<i64> {
         }
     }
     steps.sort_unstable();
-    // On a clock that counts ns, hardly any events have equal times, and some are a few µs apart.
+    // A clock that counts ns has few equal times, and some are a few µs apart.
     let shortest = *steps.get(steps.len() / 100)?;
     let shared = same * 10 > steps.len();
     (shortest >= COARSE && shared || same > steps.len()).then(|| steps[steps.len() / 4])
@@ -583,7 +568,7 @@ fn thinned(events: &[Event], most: usize) -> Vec<Event> {
     events.iter().step_by(step).copied().collect()
 }
 
-/// At most this many events, in a fixed order that is independent of time.
+/// At most this many events, in a fixed pseudo-random order.
 fn shuffled(events: &[Event], most: usize) -> Vec<Event> {
     let mut events = thinned(events, most);
     let mut state = 1u64;
@@ -608,7 +593,6 @@ mod tests {
         }
     }
 
-    /// The runs of one VCPU: spans and gaps of up to these lengths, ns.
     fn spans(dice: &mut Dice, from: u64, to: u64, run: i64, rest: i64) -> Vec<(u64, u64)> {
         let (mut spans, mut at) = (Vec::new(), from);
         while at < to {
@@ -619,7 +603,6 @@ mod tests {
         spans
     }
 
-    /// Events inside the spans, on the guest's clock.
     fn events(dice: &mut Dice, spans: &[(u64, u64)], offset: i64, drift: f64, count: usize) -> Vec<Event> {
         let mut events: Vec<Event> = (0..count)
             .map(|_| {
@@ -666,7 +649,6 @@ mod tests {
                 assert!((found - true_at).abs() < 15_000, "{shown}: {} ns beside", found - true_at);
             }
             assert!(fit.inside as f64 > fit.judged as f64 * 0.99);
-            // With a given scale, the rate is not searched.
             if shown > 1.0 {
                 assert!(matches!(schedule(&spans).fit(&events, false), Err(Unfit::Ambiguous { .. })));
             }
@@ -693,7 +675,6 @@ mod tests {
         assert_eq!(Schedule::new(vec![&[]], vec![(0, 10)]).fit(&many, true), Err(Unfit::NoSpans));
         let spans = spans(&mut dice, 1_000_000_000, 2_000_000_000, 800_000, 900_000);
         assert_eq!(schedule(&spans).fit(&many[..50], true), Err(Unfit::TooFew(50)));
-        // A guest that ran elsewhere.
         let other = super::tests::spans(&mut Dice(77), 1_000_000_000, 2_000_000_000, 700_000, 1_100_000);
         let strange = events(&mut dice, &other, 500, 0.0, 1_500);
         assert!(matches!(schedule(&spans).fit(&strange, true), Err(Unfit::Ambiguous { .. })));
@@ -706,7 +687,7 @@ mod tests {
         assert!(matches!(schedule(&spans).fit(&events, true), Err(Unfit::Ambiguous { .. })));
     }
 
-    /// One day, with a few seconds kept at each moment, as of a long recording; clocks compared in the first.
+    /// One day, with a few seconds at each moment, as from a long recording.
     #[test]
     fn a_drift_is_followed_and_the_stated_error_holds_everywhere() {
         let drift = -7.3e-6;
@@ -739,7 +720,7 @@ mod tests {
         assert!(fit.inside as f64 > fit.judged as f64 * 0.99 && fit.judged > 3_500, "{fit:?}");
     }
 
-    /// No straight line fits then; the stated error must be large enough.
+    /// No straight line fits; the stated error must be large enough.
     #[test]
     fn the_stated_error_covers_an_uneven_drift() {
         let mut dice = Dice(31);

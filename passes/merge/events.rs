@@ -15,11 +15,9 @@ use super::translate::NewId;
 use crate::support::event_desc::event_desc as describe;
 use crate::support::event_ids::FreeIds;
 
-/// The ids and events of a guest in the output.
 pub(crate) struct Translation {
     pub(crate) events: Vec<Event>,
     pub(crate) ids: HashMap<u64, NewId>,
-    /// ID_INDEX records.
     pub(crate) index: Vec<Vec<u8>>,
     pub(crate) new: Vec<u64>,
 }
@@ -40,11 +38,11 @@ pub(crate) fn translation(
             set_attr_flag(raw, EXCLUDE_HOST, true, endian);
             set_attr_flag(raw, EXCLUDE_GUEST, false, endian);
             if event.attr().is_tracepoint() {
-                // The host's recording has no format for it, and perf refuses a tracepoint without a format.
+                // perf refuses a tracepoint whose format the recording lacks.
                 let (kind, config) = Attr::DUMMY;
                 set_event(raw, kind, config, endian);
             }
-            // The perf that recorded the host refuses a larger attr; its additional bytes may be zeros.
+            // The host's perf refuses a larger attr; bytes at its end may be zero.
             if raw.len() > host_attr && raw[host_attr..].iter().all(|&byte| byte == 0) {
                 shorten_attr(raw, host_attr, endian);
             }
@@ -71,11 +69,10 @@ pub(crate) fn translation(
     result
 }
 
-/// Bits of an attr's flags.
 const EXCLUDE_HOST: u32 = 19;
 const EXCLUDE_GUEST: u32 = 20;
 
-/// `cpu-clock` becomes `cpu-clock:G`, perf's name for an event that counts only in guests.
+/// Renames `cpu-clock` to `cpu-clock:G`, perf's name for an event that counts only in guests.
 fn guest_name(name: &[u8]) -> Vec<u8> {
     const MODIFIERS: &[u8] = b"ukhHGpPSDIWeb";
     let is_modifiers = |text: &[u8]| text.iter().all(|byte| MODIFIERS.contains(byte));
@@ -114,7 +111,7 @@ fn event_desc(session: &Session, guests: &[(&Recording, &[Event])], events: &[Ev
     let described = host.iter().map(|event| event.attr.len()).max().unwrap_or(0);
     let mut names: Vec<Vec<u8>> = host.iter().map(|event| event.name.to_vec()).collect();
     let host_events = events.len() - guests.iter().map(|(_, events)| events.len()).sum::<usize>();
-    // The host must have one for each event, or the guests' would be assigned to the wrong attrs.
+    // Entries are assigned to attrs in order, so the host must have one for each event.
     if host.len() != host_events {
         return None;
     }

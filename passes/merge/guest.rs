@@ -21,7 +21,7 @@ use super::clock::TimeConv;
 use super::moments::{Moment, Moments, VcpuRef};
 use crate::sort::sort;
 
-/// The earliest and latest time of the merged records in a batch, reversed if there are none, and their size.
+/// The time range of the merged records in a batch, reversed if there are none, and their size.
 #[derive(Clone, Copy, Debug)]
 struct BatchTimes {
     earliest: u64,
@@ -29,28 +29,23 @@ struct BatchTimes {
     size: u64,
 }
 
-/// The result of one survey of the whole recording.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct GuestFacts {
     pub(crate) time_conv: Option<TimeConv>,
-    /// The VCPU of each id; `None` if the id belongs to several.
     pub(crate) vcpu_of_id: BTreeMap<u64, Option<u32>>,
     /// The VCPUs found in records, for recordings without ID_INDEX, and the last result.
     seen: BTreeMap<u64, BTreeSet<u32>>,
     last_seen: Option<(u64, u32)>,
-    /// Entries of feature BUILD_ID among the records.
     build_ids: Vec<u8>,
     pub(crate) mapped_ids: MappedIds,
     /// For each of the kernel's kinds, the numbers of records that will be dropped and merged.
     counts: Vec<[u64; 2]>,
-    /// Merged records without a time.
     pub(crate) timeless: u64,
     pub(crate) moments: Moments,
     pub(crate) sampled: Option<(u64, u64)>,
     parts: Vec<BatchTimes>,
-    /// The kernel, modules and files of processes that lack a build-id; true if a kernel mapped them.
+    /// Files without a build-id; true for the kernel and its modules.
     files: BTreeSet<(bool, Box<[u8]>)>,
-    /// Reports of unreadable data.
     pub(crate) fragments: Vec<String>,
 }
 
@@ -62,7 +57,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Surveys the recording. Errors if no host can merge it.
+    /// Surveys the recording; fails if no host can merge it.
     pub(crate) fn new(
         mut recording: Recording,
         chosen: MergedKinds,
@@ -99,13 +94,12 @@ impl Guest {
         Ok(Guest { recording, facts, chosen })
     }
 
-    /// The VCPUs in its records and ids.
     pub(crate) fn vcpus(&self) -> BTreeSet<u32> {
         self.facts.vcpu_of_id.values().flatten().copied().chain(self.facts.seen_vcpus()).collect()
     }
 
-    /// Its build-ids as entries of the host's feature BUILD_ID, and the number of those that belong to guests
-    /// of its own, which the host cannot represent.
+    /// Its build-ids as entries of the host's feature BUILD_ID, and the number of those of nested guests,
+    /// which the host cannot represent.
     pub(crate) fn build_ids(&self, machine: u32) -> (Vec<u8>, u64) {
         let endian = self.recording.endian;
         let section = self.recording.features.get(&Feature::BUILD_ID).map_or(&[][..], |section| section);
@@ -127,12 +121,12 @@ impl Guest {
         (entries, nested)
     }
 
-    /// Adds missing build-ids of the guest's files below this folder; returns the numbers found and missing.
+    /// Adds missing build-ids of files below this folder; returns the numbers found and missing.
     pub(crate) fn build_ids_below(&self, root: &Path, machine: u32, entries: &mut Vec<u8>) -> (u64, u64) {
         let endian = self.recording.endian;
         let finder = Finder::new(Places {
             roots: vec![root.to_owned()],
-            // A running guest that is mounted here has its /proc and /sys.
+            // A running guest mounted here has its /proc and /sys.
             recorded_on: recorded_on(&self.recording.features, endian),
             running_kernel: true,
             system_root: root.to_owned(),
@@ -158,7 +152,7 @@ impl Guest {
     }
 }
 
-/// Maximum number of waiting bytes: far more than perf's two rounds, but files of a directory are unordered.
+/// Maximum size of waiting records, bytes. perf's two rounds take far less, unordered files may not.
 const WAITING_MAX: u64 = 32 << 20;
 
 fn sorted(recording: Recording, threads: usize, temp_files: TempFiles) -> Result<Recording> {
@@ -289,7 +283,7 @@ impl GuestFacts {
         Ok(())
     }
 
-    /// Before perf 6.0 there was no ID_INDEX, but the records of an id reveal its CPU if it has only one.
+    /// Before perf 6.0 there was no ID_INDEX, but an id whose records are all of one CPU belongs to it.
     fn complete_vcpus(&mut self) {
         for (&id, vcpus) in &self.seen {
             let only = vcpus.first().copied().filter(|_| vcpus.len() == 1);
@@ -302,7 +296,6 @@ impl GuestFacts {
         self.count(1)
     }
 
-    /// The records to drop, by kind.
     pub(crate) fn left_out(&self) -> BTreeMap<RecordType, u64> {
         self.count(0)
     }
@@ -325,12 +318,10 @@ impl GuestFacts {
         (first <= last).then_some((first, last))
     }
 
-    /// For each batch, the earliest time after it.
     pub(crate) fn watermarks(&self) -> VecDeque<u64> {
         watermarks(self.parts.iter().map(|part| part.earliest))
     }
 
-    /// The maximum number of bytes that wait for earlier records.
     fn waiting_max(&self) -> u64 {
         let mut waiting: Vec<BatchTimes> = Vec::new();
         let mut most = 0;

@@ -1,10 +1,8 @@
-//! Counts how many of a guest's records are at times when the host ran their VCPU. If the offset is right,
-//! nearly all are, in every part.
+//! Counts a guest's records while the host ran their VCPU: nearly all in every part, if the offset is right.
 
-/// A guest's time is divided into this many parts of equal length, each judged separately.
+/// A guest's time is divided into this many equal parts, each judged separately.
 pub(crate) const PARTS: usize = 32;
 
-/// The counts of one part.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Judged {
     pub(crate) inside: u64,

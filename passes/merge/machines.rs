@@ -10,10 +10,10 @@ use perfx_pipeline::{Result, bail, list, ranges};
 use super::clock::TimeConv;
 use super::spec::GuestSpec;
 
-/// Names that virtual machine monitors give their VCPU threads, before the number.
+/// Names of VCPU threads of virtual machine monitors, without the number.
 const VCPU_NAMES: [&[u8]; 5] = [b"CPU ", b"vcpu", b"fc_vcpu ", b"crosvm_vcpu", b"kvm-vcpu-"];
 
-/// The VCPU of a thread with this name: `CPU 1/KVM`, `fc_vcpu 1`.
+/// The number of the VCPU in a thread's name: `CPU 1/KVM`, `fc_vcpu 1`.
 fn vcpu_of(comm: &[u8]) -> Option<u32> {
     VCPU_NAMES.iter().find_map(|name| {
         let rest = comm.strip_prefix(*name)?;
@@ -29,14 +29,13 @@ pub(crate) struct Thread {
     pub(crate) name: String,
 }
 
-/// The result of the first survey: VCPU threads and earlier guests.
+/// VCPU threads, and guests that are already in the host's recording.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Machines {
     pub(crate) vcpus: BTreeMap<u32, BTreeMap<u32, Thread>>,
-    /// Guests already in the host's recording.
     pub(crate) merged: BTreeSet<u64>,
     pub(crate) time_conv: Option<TimeConv>,
-    /// The largest event id that pipe data has among its records.
+    /// The largest event id among the records of pipe data.
     pub(crate) late_id: u64,
     pub(crate) finished_init: bool,
 }
@@ -92,7 +91,6 @@ fn threads_text(threads: &BTreeMap<u32, Thread>) -> String {
     list(threads.values().map(|thread| format!("{} ({})", thread.tid, thread.name)))
 }
 
-/// The processes that may run a guest: those with threads for all its VCPUs.
 pub(crate) fn find_pids(
     name: &str,
     machines: &Machines,
@@ -130,7 +128,6 @@ pub(crate) fn find_pids(
     )
 }
 
-/// The thread of each required VCPU.
 pub(crate) fn find_threads(
     name: &str,
     pid: u32,

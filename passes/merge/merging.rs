@@ -25,36 +25,33 @@ use crate::support::event_ids::{FreeIds, identified, identified_late, lacks_iden
 pub(crate) struct Merging {
     endian: Endian,
     guests: Vec<ActiveGuest>,
-    /// ID_INDEX records, which go before the host's first record with a time; empty after that.
+    /// ID_INDEX records, to be written before the host's first record with a time.
     front: Vec<Vec<u8>>,
     begun: bool,
     /// The host's first record with a time, unless that is FINISHED_INIT.
     begun_at: Option<(RecordType, Origin)>,
     finished_init: bool,
-    /// The host's switches, and the state of its VCPU threads at the time of the last guest record written.
+    /// The host's switches, and the state of its VCPU threads at the last guest record written.
     pub(crate) switches: Switches,
     now: Vec<ThreadState>,
-    /// True if batches were prescanned, because this pass is the first of the chain.
+    /// Batches were prescanned, because this pass is the first of the chain.
     prescanned: bool,
     /// The first id of each host event, if the host's records must get an IDENTIFIER.
     identify: Option<Vec<u64>>,
 }
 
-/// A guest, its records in order, and their relation to the schedule.
 struct ActiveGuest {
     guest: Guest,
     translator: Arc<Translator>,
     sorted: Sorted,
     judged: Vec<Judged>,
-    /// Its first and last time on the host.
     times: Option<(u64, u64)>,
 }
 
-/// The number of bytes inserted at a time after the host's records.
+/// The size of steps after the end of the host's records, bytes.
 const STEP: usize = 4 << 20;
 
 impl Merging {
-    /// Adds the guests' events, build-ids and times to the recording.
     pub(crate) fn new(
         guests: Vec<(Placed, Clock)>,
         run_log: &VcpuRunLog,
@@ -148,7 +145,6 @@ impl Merging {
         })
     }
 
-    /// Writes the records that precede any record with a time.
     fn start(&mut self, out: &mut Emit<'_>) -> Result<()> {
         self.begun = true;
         for record in std::mem::take(&mut self.front) {
@@ -164,7 +160,7 @@ impl Merging {
     fn put(&mut self, limit: u64, most: usize, out: &mut Emit<'_>) -> Result<bool> {
         let mut put = 0;
         while put < most {
-            // The two earliest guests and the times of their next records.
+            // The numbers of the two guests with the earliest records, and the times of these.
             let mut turns: [Option<(u64, usize)>; 2] = [None; 2];
             for (number, way) in self.guests.iter_mut().enumerate() {
                 if let Some(time) = way.sorted.peek(limit)? {
@@ -179,7 +175,7 @@ impl Merging {
             }
             let [Some((_, number)), next] = turns else { return Ok(false) };
             let Some(way) = self.guests.get_mut(number) else { return Ok(false) };
-            // Records with the same time are written in the order of the guests on the command line.
+            // Records with the same time are in the order of the guests on the command line.
             let until = next
                 .map_or(limit, |(time, other)| if number < other { time } else { time.saturating_sub(1) });
             let (records, bytes) = way.sorted.take(until.min(limit));
@@ -238,10 +234,10 @@ impl Rewrite for Merging {
             self.start(out)?;
         }
         if record.kind() == RecordType::FINISHED_ROUND {
-            // No older records may follow, and the host's switches are known up to there.
+            // No older records follow, and the host's switches are known up to there.
             let flushed_until = self.switches.finish_round();
             self.put(flushed_until, usize::MAX, out)?;
-            // Needed even if no guest has records; otherwise switches would pile up.
+            // Also if no guest has records; otherwise switches would pile up.
             advance(&mut self.now, &mut self.switches, flushed_until);
         }
         match &self.identify {
@@ -318,7 +314,7 @@ fn has_sample_id(record: &Record<'_>, layouts: &Layouts) -> bool {
     record.kind().is_kernel() || layouts.layout_of_build_id(record).is_some()
 }
 
-/// A host record with an IDENTIFIER; `first` contains the first id of each event.
+/// A host record with an IDENTIFIER; `first` has the first id of each event.
 fn with_identifier(record: &Record<'_>, layouts: &Layouts, first: &[u64]) -> Result<Vec<u8>> {
     let event = layouts.event_of(record);
     let layout = event.and_then(|event| layouts.all().get(event));

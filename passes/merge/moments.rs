@@ -1,11 +1,8 @@
-//! Keeps a bounded number of moments from all of a guest's recording: dense in some slices of time, so that a
-//! slice can be compared with the host's schedule, and slices from start to end, so that the clocks can be
-//! followed.
+//! Keeps a bounded number of moments of a guest's recording: dense in slices of time, to be compared with the
+//! host's schedule, and slices from start to end, to follow the clocks.
 
-/// A moment at which a VCPU ran.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// As recorded.
     pub(crate) time: u64,
     pub(crate) vcpu: VcpuRef,
 }
@@ -17,19 +14,17 @@ pub(crate) enum VcpuRef {
     OfId(u64),
 }
 
-/// Maximum number of kept moments.
 const MOMENTS_MAX: usize = 1 << 19;
-/// The length of a slice of time is 2 to the power of this, ns: some seconds.
+/// The length of a slice is 2 to the power of this, ns: some seconds.
 const SLICE_BITS: u32 = 32;
-/// With more moments per slice than this, moments are thinned out; with fewer, slices are.
+/// The desired number of moments per slice: with more, moments are thinned out; with fewer, slices are.
 const DENSE: usize = 8192;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Moments {
     kept: Vec<Moment>,
-    /// The slice of the first one.
     first: Option<u64>,
-    /// One in this many slices is kept, and one in this many of their moments.
+    /// One in this many slices is kept; in each, one in this many moments.
     slices: u64,
     every: u64,
     seen: u64,
@@ -43,7 +38,7 @@ impl Default for Moments {
 }
 
 impl Moments {
-    /// Adds a moment; calls must be in file order.
+    /// Calls must be in file order.
     pub(crate) fn push(&mut self, moment: Moment) {
         let slice = moment.time >> SLICE_BITS;
         let first = *self.first.get_or_insert(slice);
@@ -64,12 +59,10 @@ impl Moments {
         later.kept.into_iter().for_each(|moment| self.push(moment));
     }
 
-    /// All moments, in file order.
     pub(crate) fn take(&mut self) -> Vec<Moment> {
         std::mem::take(self).kept
     }
 
-    /// Drops about half of them.
     fn thin_out(&mut self, first: u64) {
         let mut slices: Vec<u64> = self.kept.iter().map(|moment| moment.time >> SLICE_BITS).collect();
         slices.dedup();

@@ -15,10 +15,8 @@ use super::moments::Moment;
 use super::placed::{Opened, Placed, Process};
 use super::switches::VcpuRunLog;
 
-/// A guest whose process is known, with the state of its clock.
 pub(crate) type Found = (Placed, Approach);
 
-/// The state of the search for a clock.
 #[derive(Debug)]
 pub(crate) enum Approach {
     Known(Clock),
@@ -26,7 +24,7 @@ pub(crate) enum Approach {
     InPart(Timeline, Fit),
 }
 
-/// The clock of each guest and, if several processes may have run it, the process whose schedule it fits.
+/// The clock of each guest and, among several processes, the one whose schedule it fits.
 pub(crate) fn find_clocks(
     guests: Vec<Opened>,
     machines: &Machines,
@@ -50,7 +48,7 @@ pub(crate) fn find_clocks(
         }
         tried.push((opened, timeline, fits));
     }
-    // A guest that fits only one process excludes that process for the others.
+    // A guest that fits only one process excludes it for the others.
     for _ in 0..tried.len() {
         for (opened, _, fits) in tried.iter_mut().filter(|(opened, ..)| opened.processes.len() > 1) {
             let free = |at: &usize| fits[*at].is_ok() && !taken.contains(&opened.processes[*at].pid);
@@ -88,8 +86,7 @@ fn check_process(opened: &Opened, fits: &[Result<Fit, Unfit>]) -> Result<()> {
     )
 }
 
-/// Takes the clock from the options, or finds it: by the schedule, exact to microseconds, or else by the wall
-/// clocks in both recordings.
+/// Takes the clock from the options, or finds it by the schedule, to a few µs, or by the wall clocks.
 fn approach(
     opened: &Opened,
     timeline: Timeline,
@@ -125,7 +122,7 @@ fn approach(
         return Ok(Approach::Known(Clock { offset, ..timeline.clock }));
     }
     let differ = differ.map_or(String::new(), |differ| format!(" ({differ})"));
-    // The guest kernel's clock rate may be far off; then the rate must be found, too.
+    // The guest kernel's idea of its clock rate may be far off.
     let cycles = guest.is_some() && opened.spec.scale.is_none() && matches!(unfit, Unfit::Ambiguous { .. });
     let rate = if cycles {
         "if its kernel misjudges its clock, give scale=: the guest's cycles per ns of the host (the GHz of the TSC, with all digits of the host's kernel log: \
@@ -136,7 +133,7 @@ fn approach(
     bail!("{name}: cannot determine the clock offset{differ}: {unfit}; {rate}offset= and scale=")
 }
 
-/// The windows of host time in which the VCPUs' runs must be known to follow these guests' clocks.
+/// The windows of host time in which the VCPUs' runs are needed to follow these clocks.
 pub(crate) fn windows(guests: &[Found]) -> Vec<(u64, u64)> {
     let wanted = guests.iter().filter_map(|(_, approach)| match approach {
         Approach::InPart(timeline, fit) => Some(timeline.windows(fit)),
@@ -145,7 +142,6 @@ pub(crate) fn windows(guests: &[Found]) -> Vec<(u64, u64)> {
     wanted.flatten().collect()
 }
 
-/// The clocks, followed through the whole recording.
 pub(crate) fn follow_clocks(
     guests: Vec<Found>,
     run_log: &VcpuRunLog,
@@ -167,10 +163,10 @@ pub(crate) fn follow_clocks(
     guests.into_iter().map(followed).collect()
 }
 
-/// Clocks that differ by this much do not drift; one of them was misjudged.
+/// Clocks with a larger difference in rate do not drift; one of them was misjudged.
 const MISJUDGED: f64 = 1e-3;
 
-/// `-k` was given on one side only, or with another clock.
+/// Describes the clocks, if `-k` was given on one side only, or with another clock.
 fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
     let clock = |events: &[Event]| {
         let attr = events.first()?.attr();
@@ -185,7 +181,6 @@ fn clocks_differ(guest: &[Event], host: &[Event]) -> Option<String> {
         .then(|| format!("its times are of {}, the host's of {}, which drift apart", name(guest), name(host)))
 }
 
-/// The offset, if both recordings relate their clocks to the wall clock.
 fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
     let read = |section: &[u8]| ClockData::read(section, session.endian);
     let host = read(session.feature(Feature::CLOCK_DATA)?)?;
@@ -194,18 +189,14 @@ fn offset_of_wall_clocks(opened: &Opened, session: &Session) -> Option<i64> {
     i64::try_from(ahead(guest) - ahead(host)).ok()
 }
 
-/// A guest's moments on the host's time scale, still without offset and drift.
+/// A guest's moments on the host's time scale, without offset and drift.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// The conversion of times, with the given offset and scale.
     clock: Clock,
-    /// Units of the guest's clock per unit of the host's, by the rates that both report.
     scale: f64,
-    /// True if the rate must be found, too.
     drifts: bool,
-    /// The guest's first moment in units of its clock: time 0 of the events.
+    /// The guest's first moment, in units of its clock: time 0 of `events`.
     first: u64,
-    /// Ascending.
     events: Vec<At>,
 }
 
@@ -213,9 +204,9 @@ pub(crate) struct Timeline {
 const STOPS: usize = 128;
 const STOP_EVENTS: usize = 512;
 const STOP_LENGTH: i64 = 4_000_000_000;
-/// Minimum distance around the expected time of a guest's events that is examined on the host, ns.
+/// A clock is searched for at least this far around its expected time, ns.
 const MARGIN: f64 = 10_000_000.0;
-/// Additional drift that a clock may have outside the part in which it was found.
+/// Additional drift of a clock outside the part in which it was found.
 const DRIFT_MORE: f64 = 2e-6;
 
 impl Timeline {
@@ -251,7 +242,7 @@ impl Timeline {
         schedule.fit(self.early(&schedule.covered, run_log.is_cut()), self.drifts)
     }
 
-    /// The events possible while the host's schedule is known, if both recordings begin together.
+    /// The events while the host's schedule is known, if both recordings begin together.
     fn early(&self, covered: &[(i64, i64)], is_cut: bool) -> &[At] {
         let Some((&(from, _), &(_, to))) = covered.first().zip(covered.last()) else { return &self.events };
         let count = self.events.partition_point(|event| event.at < to - from);
@@ -259,8 +250,8 @@ impl Timeline {
         if is_cut && Schedule::is_enough(early) { early } else { &self.events }
     }
 
-    /// The events at some moments of the whole recording. The distance of each to the range in which the
-    /// clock is known is not much longer than the range before it.
+    /// The events at some moments of the whole recording. Each is near enough to predict the clock there from
+    /// those before it, beginning with the range `known`.
     fn stops(&self, known: (i64, i64)) -> Vec<&[At]> {
         let count = self.events.len();
         let length = (known.1 - known.0).max(1);
@@ -345,7 +336,7 @@ fn about(fit: &Fit) -> String {
 mod tests {
     use super::*;
 
-    /// 2 hours, with the host's schedule known for two minutes, and by a third survey at some moments.
+    /// 2 hours: the host's schedule is known for two minutes, and from a third survey at some moments.
     #[test]
     fn the_clock_of_a_long_merge_is_followed_to_its_end() {
         const DRIFT: f64 = 4.2e-6;
@@ -357,7 +348,6 @@ mod tests {
         };
         let (mut spans, mut events, mut at) = (Vec::new(), Vec::new(), 2_000_000_000u64);
         while at < 7_200_000_000_000 {
-            // Busy for some ms, then idle for 2 s.
             let busy = at + 20_000_000;
             while at < busy {
                 let end = at + 100_000 + below(400_000);
@@ -388,7 +378,6 @@ mod tests {
         assert!(found.judged > 3_000 && found.inside as f64 > found.judged as f64 * 0.99, "{found:?}");
     }
 
-    /// A timeline with an event each 10 ms.
     fn timeline(count: i64) -> Timeline {
         let none = Clock { guest: None, host: None, offset: 0, scale: Scale::new(1.0).unwrap() };
         let events = (0..count).map(|number| At { at: number * 10_000_000, vcpu: 0 }).collect();

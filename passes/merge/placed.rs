@@ -14,24 +14,19 @@ use super::guest::Guest;
 use super::machines::{Machines, Thread, find_pids, find_threads};
 use super::spec::{GuestSpec, MergeOptions};
 
-/// A guest and the processes that may have run it.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) spec: GuestSpec,
     pub(crate) guest: Guest,
-    /// The candidates, at least one.
     pub(crate) processes: Vec<Process>,
 }
 
-/// A host process, and its threads that run VCPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// By VCPU.
     pub(crate) threads: BTreeMap<u32, Thread>,
 }
 
-/// A guest and the process that ran it.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) guest: Guest,
@@ -83,7 +78,6 @@ impl Placed {
     }
 }
 
-/// Opens the guests and finds the processes and threads that may run them.
 pub(crate) fn open_guests(
     options: &MergeOptions,
     machines: &Machines,
@@ -128,7 +122,7 @@ pub(crate) fn open_guests(
         opened.push((spec, guest, hostname));
     }
     let mut pids: Vec<Option<u32>> = opened.iter().map(|(spec, ..)| spec.pid).collect();
-    // A guest that fits only one process excludes it for the others, in any order of the arguments.
+    // A guest that fits only one process excludes it for the others, whatever the order of arguments.
     for _ in 0..opened.len() {
         for ((_, guest, _), pid) in opened.iter().zip(&mut pids).filter(|(_, pid)| pid.is_none()) {
             let found = find_pids("", machines, &taken, &guest.vcpus(), None).unwrap_or_default();
@@ -161,7 +155,6 @@ pub(crate) fn open_guests(
     Ok(guests)
 }
 
-/// Refuses hosts that cannot contain guests.
 fn check_host(session: &Session) -> Result<()> {
     ensure!(!session.events.is_empty(), "{}: the host's recording has no event", session.name);
     for (index, event) in session.events.iter().enumerate() {

@@ -62,11 +62,11 @@ pub(crate) fn tell(
 
 /// Minimum number of records from which a conclusion is drawn.
 const JUDGED_MIN: u64 = 100;
-/// Minimum fraction of records at times when their VCPU ran. At a wrong offset, it is the fraction of time in
-/// which VCPUs run; if the offset is wrong by some µs, it is some percent below 1.
+/// Minimum share of records at times when their VCPU ran. At a wrong offset, it is the share of time in which
+/// VCPUs run; at one wrong by some µs, some percent below 1.
 const SHARE_MIN: f64 = 0.95;
 
-/// Reports the positions of a guest's records on the host, whose records span `host.0` to `host.1`.
+/// Reports where a guest's records are on the host, whose own span `host.0` to `host.1`.
 pub(crate) fn tell_done(
     name: &str,
     times: Option<(u64, u64)>,
@@ -111,7 +111,7 @@ pub(crate) fn tell_done(
         return;
     }
     report.say(Level::Info, text);
-    // A few records outside may all be in one place, where the offset is wrong.
+    // The few outside may all be in one part, where the offset is wrong.
     let length = (to - from) / judged.len().max(1) as u64;
     for (number, part) in judged.iter().enumerate().filter(|(_, part)| is_bad(part.inside, part.all)) {
         let start = from + number as u64 * length;

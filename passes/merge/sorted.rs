@@ -1,4 +1,4 @@
-//! Sorts a guest's records by the host's time; the survey determines how many must wait.
+//! Sorts a guest's records by the host's time; the survey determines how long they must wait.
 
 use std::collections::{VecDeque, vec_deque};
 use std::sync::Arc;
@@ -19,7 +19,6 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
-    /// With several threads, one of them reads ahead.
     pub(crate) fn new(guest: &mut Guest, translator: Arc<Translator>, threads: usize) -> Result<Sorted> {
         let reader = GuestReader {
             batches: Some(Box::new(guest.recording.decompressed())),
@@ -32,7 +31,6 @@ impl Sorted {
         Ok(Sorted { parts, ready: VecDeque::new(), bytes: Vec::new(), until: 0 })
     }
 
-    /// The time of the next record, if it is at most `limit`.
     pub(crate) fn peek(&mut self, limit: u64) -> Result<Option<u64>> {
         loop {
             if let Some(next) = self.ready.front() {
@@ -51,7 +49,7 @@ impl Sorted {
         }
     }
 
-    /// The records ready up to `limit`, and their adjacent bytes; at least the record returned by `peek`.
+    /// The ready records up to `limit`, at least the one that `peek` returned, with their adjacent bytes.
     pub(crate) fn take(&mut self, limit: u64) -> (vec_deque::Drain<'_, TranslatedRecord>, &mut [u8]) {
         let count = self.ready.partition_point(|made| made.time <= limit);
         let range = match (self.ready.front(), count.checked_sub(1).and_then(|last| self.ready.get(last))) {
@@ -64,18 +62,15 @@ impl Sorted {
 
 struct Flushed {
     made: Vec<TranslatedRecord>,
-    /// Their bytes, in the same order.
     bytes: Vec<u8>,
     until: u64,
 }
 
 struct GuestReader {
-    /// `None` after the last one.
     batches: Option<Box<dyn Iterator<Item = perfx_format::Result<Batch>> + Send>>,
     /// For each batch, the earliest time after it, on the guest's clock.
     watermarks: VecDeque<u64>,
     translator: Arc<Translator>,
-    /// In file order, and their bytes.
     waiting: Vec<TranslatedRecord>,
     bytes: Vec<u8>,
 }
@@ -107,7 +102,6 @@ impl GuestReader {
         Ok(())
     }
 
-    /// Takes the waiting records up to this time, in stable order; most are sorted already.
     fn flush_until(&mut self, until: u64) -> Flushed {
         self.waiting.sort_by_key(|made| made.time);
         let stay = self.waiting.split_off(self.waiting.partition_point(|made| made.time <= until));
@@ -132,7 +126,6 @@ fn in_file(error: Error, batch: &Batch) -> Error {
     }
 }
 
-/// The records without a time, in file order.
 pub(crate) fn timeless(
     guest: &mut Guest,
     translator: &Translator,

@@ -29,7 +29,7 @@ pub struct MergeOptions {
     pub guests: Vec<OsString>,
     /// Further kinds to merge.
     pub more: MoreKinds,
-    /// A folder; `PID` below it replaces `/` of the guest of that process.
+    /// A folder that has a root folder for each guest, named after the pid of its process.
     pub guestmount: Option<PathBuf>,
 }
 
@@ -40,7 +40,7 @@ pub struct GuestSpec {
     pub path: PathBuf,
     /// The host process that runs the guest.
     pub pid: Option<u32>,
-    /// The number subtracted from the guest's clock: cycles if its recording has a TIME_CONV record, else ns.
+    /// To be subtracted from the guest's clock: cycles if its recording has a TIME_CONV record, else ns.
     pub offset: Option<i64>,
     /// Units of the guest's clock per unit of the host's.
     pub scale: Option<Scale>,
@@ -110,7 +110,7 @@ fn whole_u32(text: &str) -> Option<u32> {
     whole(text)?.try_into().ok()
 }
 
-/// A number in decimal, `0x` hexadecimal or `0` octal, as strtoull(3) parses perf's arguments.
+/// A number in decimal, `0x` hexadecimal or `0` octal, as perf parses it by strtoull(3).
 fn whole(text: &str) -> Option<u64> {
     let digits = |text: &str, radix| {
         text.bytes()

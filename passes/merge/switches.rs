@@ -7,20 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, Layouts, Record, RecordType, SWITCH_OUT, Time};
 
-/// A thread starts or stops running on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Switch {
     time: u64,
     out: bool,
-    /// The index of the thread among those that are logged.
+    /// The index among the logged threads.
     pub(crate) thread: u32,
     cpu: Option<u32>,
 }
 
-/// The records up to a FINISHED_ROUND.
 #[derive(Clone, Copy, Default, Debug)]
 struct Round {
-    /// The latest time among them.
     latest: u64,
     switches: usize,
 }
@@ -31,22 +28,18 @@ impl Round {
     }
 }
 
-/// Reads the host's records; returns the switches in time order.
 #[derive(Clone, Debug)]
 pub(crate) struct Switches {
-    /// The threads whose runs are logged, ascending.
     threads: Arc<[u32]>,
-    /// Rounds that have ended but are not sorted yet, and the current one.
+    /// Rounds that are not sorted yet; the last is the current one.
     rounds: VecDeque<Round>,
     open: Round,
     read: VecDeque<Switch>,
-    /// Switches of rounds that have ended, in order.
     waiting: VecDeque<Switch>,
     /// No later record is before this time.
     flushed_until: u64,
-    /// The latest time in all rounds that were sorted.
     level: u64,
-    /// First and last time of all records read; the first is the larger one if there was none.
+    /// The time range of all records read; reversed if there were none.
     first: u64,
     last: u64,
 }
@@ -77,7 +70,6 @@ impl Switches {
         }
     }
 
-    /// An empty reader for the same threads.
     pub(crate) fn empty_fork(&self) -> Switches {
         Switches::empty(self.threads.clone())
     }
@@ -90,7 +82,6 @@ impl Switches {
         self.threads.len()
     }
 
-    /// Reads a batch. Unreadable records are reported when the output is written.
     pub(crate) fn look_into(&mut self, batch: &Batch) {
         let (mut walker, kinds) = (batch.walk(), timed_kinds());
         while let Ok(Some(record)) = walker.next_wanted(kinds, usize::MAX) {
@@ -120,7 +111,6 @@ impl Switches {
         }
     }
 
-    /// Absorbs the result of later batches.
     pub(crate) fn join(&mut self, later: Switches) {
         let mut rounds = later.rounds.into_iter();
         if let Some(first) = rounds.next() {
@@ -134,15 +124,13 @@ impl Switches {
         (self.first, self.last) = (self.first.min(later.first), self.last.max(later.last));
     }
 
-    /// First and last time of all records read.
     pub(crate) fn times(&self) -> Option<(u64, u64)> {
         (self.first <= self.last).then_some((self.first, self.last))
     }
 
-    /// Sorts the oldest round that has ended; false if there is none.
     fn flush_round(&mut self) -> bool {
         let Some(round) = self.rounds.pop_front() else { return false };
-        // No later record is older than the times seen before the previous FINISHED_ROUND.
+        // No later record is older than the times before the previous FINISHED_ROUND.
         self.flushed_until = self.level;
         self.level = self.level.max(round.latest);
         if round.switches > 0 {
@@ -152,7 +140,7 @@ impl Switches {
         true
     }
 
-    /// Ends a round; returns the time before which no more switches follow.
+    /// Ends a round; returns the time before which no switch follows.
     pub(crate) fn finish_round(&mut self) -> u64 {
         self.flush_round();
         self.flushed_until
@@ -173,10 +161,9 @@ impl Switches {
 
 #[derive(Clone, Default, Debug)]
 pub(crate) struct VcpuRuns {
-    /// (switched in, switched out), within the requested windows.
+    /// (switched in, switched out), within the windows.
     pub(crate) spans: Vec<(u64, u64)>,
     since: Option<u64>,
-    /// True if it was seen to leave a CPU.
     left_once: bool,
     pub(crate) first_cpu: Option<u32>,
 }
@@ -184,20 +171,19 @@ pub(crate) struct VcpuRuns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoggedWindow {
     pub(crate) from: u64,
-    /// The end; lowered to the time at which there was no more room for spans.
+    /// The end, lowered to the time at which room ran out.
     pub(crate) to: u64,
-    /// The remaining room, in spans.
     room: usize,
 }
 
-/// Maximum number of spans kept to find an offset, of all threads together: 16 bytes each.
+/// Maximum number of spans kept to find an offset, for all threads together: 16 bytes each.
 const SPANS_MAX: usize = 1 << 19;
 
 impl VcpuRuns {
-    /// Adds a switch; calls must be in time order.
+    /// Calls must be in time order.
     fn take(&mut self, switch: Switch, windows: &mut [LoggedWindow]) {
         if switch.out {
-            // A thread that was running when the recording began has no start.
+            // It was already running when the recording began.
             let since = self.since.take().or((!self.left_once).then_some(0));
             if let Some(since) = since {
                 self.keep((since, switch.time), windows);
@@ -213,7 +199,7 @@ impl VcpuRuns {
         let first = windows.partition_point(|window| window.to <= span.0);
         let Some(window) = windows.get_mut(first).filter(|window| window.from < span.1) else { return };
         self.spans.push(span);
-        // A window without room ends here; the current spans of other threads are still kept, one each.
+        // A window without room ends here; one current span of each other thread is still kept.
         window.room = window.room.saturating_sub(1);
         if window.room == 0 {
             window.to = window.to.min(span.1);
@@ -221,21 +207,19 @@ impl VcpuRuns {
     }
 }
 
-/// Logs when the threads ran, until enough is known.
 #[derive(Clone, Debug)]
 pub(crate) struct VcpuRunLog {
     pub(crate) switches: Switches,
     runs: Vec<VcpuRuns>,
     /// Ascending and disjoint.
     windows: Vec<LoggedWindow>,
-    /// The time of the last switch.
     latest: u64,
-    /// Set for the workers that read later batches.
+    /// Shared with the workers that read later batches.
     enough: Arc<AtomicBool>,
 }
 
 impl VcpuRunLog {
-    /// Logs these threads: with `spans`, all runs (to find an offset), otherwise only the first CPU of each.
+    /// Logs these threads: with `spans`, all runs (to find an offset), otherwise only each one's first CPU.
     pub(crate) fn new(threads: impl IntoIterator<Item = u32>, spans: bool) -> VcpuRunLog {
         let switches = Switches::of(threads);
         let runs = vec![VcpuRuns::default(); switches.threads()];
@@ -272,19 +256,17 @@ impl VcpuRunLog {
         VcpuRunLog { switches, runs: Vec::new(), windows: Vec::new(), latest: 0, enough }
     }
 
-    /// Reads a batch, unless enough is known.
     pub(crate) fn look_into(&mut self, batch: &Batch) {
         if !self.has_enough() {
             self.switches.look_into(batch);
         }
     }
 
-    /// True once later batches cannot change the result.
     pub(crate) fn has_enough(&self) -> bool {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Absorbs a later batch. The result does not depend on how far other workers had read at the limit.
+    /// Absorbs a later batch. The result is the same however far other workers had read at the limit.
     pub(crate) fn join(&mut self, later: VcpuRunLog) {
         if self.has_enough() {
             return;
@@ -309,14 +291,12 @@ impl VcpuRunLog {
         }
     }
 
-    /// The windows of time in which the spans are complete.
     pub(crate) fn covered(&self) -> Vec<(u64, u64)> {
         let Some((first, last)) = self.switches.times() else { return Vec::new() };
         let windows = self.windows.iter().map(|window| (window.from.max(first), window.to.min(last)));
         windows.filter(|(from, to)| from < to).collect()
     }
 
-    /// True if spans were left out for lack of room.
     pub(crate) fn is_cut(&self) -> bool {
         self.windows.iter().any(|window| window.room == 0)
     }
@@ -336,7 +316,6 @@ impl VcpuRunLog {
         self.runs.get(self.switches.number_of(thread)?)
     }
 
-    /// The state of every thread before its first switch.
     pub(crate) fn at_first(&self) -> Vec<ThreadState> {
         self.runs.iter().map(|run| ThreadState { cpu: run.first_cpu.unwrap_or(0), runs: None }).collect()
     }
@@ -344,14 +323,14 @@ impl VcpuRunLog {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadState {
-    /// The CPU on which it was last switched in; before that, the first one it left; 0 if unknown.
+    /// The CPU of the last switch in; before that, of the first switch out; 0 if unknown.
     pub(crate) cpu: u32,
     /// `None` before its first switch.
     pub(crate) runs: Option<bool>,
 }
 
 impl ThreadState {
-    /// Applies a switch; calls must be in time order.
+    /// Calls must be in time order.
     pub(crate) fn take(&mut self, switch: Switch) {
         self.runs = Some(!switch.out);
         if let Some(cpu) = switch.cpu.filter(|_| !switch.out) {
@@ -362,7 +341,7 @@ impl ThreadState {
 
 #[cfg(test)]
 impl VcpuRunLog {
-    /// Simulates reading these spans of one thread, with room for this many.
+    /// Reads these spans of one thread, with room for this many.
     pub(crate) fn seen(mut self, spans: &[(u64, u64)], room: Option<usize>) -> VcpuRunLog {
         if let Some(room) = room {
             self.windows.iter_mut().for_each(|window| window.room = room);

@@ -23,21 +23,19 @@ pub(crate) struct Translator {
     pub(crate) clock: Clock,
     pub(crate) chosen: MergedKinds,
     pub(crate) ids: HashMap<u64, NewId>,
-    /// The guest's ids of each event.
     pub(crate) events: Vec<Vec<u64>>,
-    /// The index of the host's thread of each VCPU.
+    /// By VCPU, the index of the host's thread.
     pub(crate) threads: BTreeMap<u32, u32>,
 }
 
-/// A guest's record rewritten for the host. Its CPU stays 0 until all earlier switches of the host are known.
+/// A guest's record rewritten for the host. Its CPU is 0 until all earlier switches of the host are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TranslatedRecord {
-    /// The host's time; 0 for none.
+    /// On the host; 0 for none.
     pub(crate) time: u64,
-    /// Its position in the buffer, bytes.
     pub(crate) at: usize,
     moved: Moved,
-    /// The index of the host's thread that ran its VCPU at that time.
+    /// The index of the host's thread that ran its VCPU.
     pub(crate) thread: Option<u32>,
 }
 

@@ -13,8 +13,7 @@ use perfx_pipeline::{Error, Level, Result, Session, bail, ensure, scan};
 
 use crate::support::features::event_desc;
 
-/// Features that are equal in every recording of one command on one kernel. The others depend on the mappings
-/// and samples, or on the moment (CLOCK_DATA, BPF programs).
+/// Features equal in all recordings of one command on one kernel. Others depend on mappings, samples or time.
 const SHARED: [Feature; 22] = [
     Feature::TRACING_DATA,
     Feature::HOSTNAME,
@@ -43,12 +42,10 @@ const SHARED: [Feature; 22] = [
 /// The attr flag of `perf record COMMAND`, whose events begin with it; with `-a`, any program may be first.
 const ENABLE_ON_EXEC: u32 = 12;
 
-/// The facts in records about the kernel and the command.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Marks {
-    /// The address of the kernel, and the symbol there.
+    /// Its address, and the symbol there.
     kernel: Option<(u64, Box<[u8]>)>,
-    /// The name of the first program that was started.
     command: Option<Box<[u8]>>,
 }
 
@@ -74,8 +71,7 @@ impl Marks {
     }
 }
 
-/// Copies missing features from the recording at this path. `own` are the facts in our records. Fails for
-/// another command or kernel.
+/// Copies missing features from the recording at this path, which must have the command and kernel of `own`.
 pub(super) fn take_features(path: &Path, own: &Marks, session: &mut Session) -> Result<()> {
     let mut other = session.open(path)?;
     let mut marks = Marks::default();

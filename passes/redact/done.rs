@@ -20,13 +20,10 @@ pub(super) struct Done {
     /// Such entries and samples of processes without a known mapping.
     pub(super) unmapped: u64,
     pub(super) samples: BTreeMap<Category, u64>,
-    /// Features that were left out.
     pub(super) features: BTreeSet<(Category, Feature)>,
-    /// True if an attr had settings for parts dropped from samples.
+    /// An attr had settings for parts that samples lose.
     pub(super) asked: bool,
-    /// Unknown settings of perf stat.
     pub(super) tags: u64,
-    /// Unreadable formats of tracepoints.
     pub(super) formats: u64,
 }
 
@@ -39,7 +36,6 @@ impl Done {
         new
     }
 
-    /// Counts entries of call chains that were cleared.
     pub(super) fn clears(&mut self, entries: u64, has_mappings: bool) {
         *(if has_mappings { &mut self.entries } else { &mut self.unmapped }) += entries;
     }
@@ -67,7 +63,7 @@ impl Done {
         left_out: &LeftOut,
         session: &mut Session,
     ) {
-        // The stacks hold the call chains of --call-graph dwarf.
+        // --call-graph dwarf records call chains as stacks.
         let unwinds = self.samples.contains_key(&Category::Stacks) && has_stacks;
         let mut counts = self.samples.clone();
         let named = self.names.keys().map(|(category, _)| category);

@@ -1,6 +1,5 @@
-//! Recognises text found in recordings of every machine: names given by the kernel and perf, and values of
-//! features. A word missing from a list costs a name; a rule for the form of words would let personal ones
-//! through.
+//! Recognises texts that occur in recordings of every machine: names given by the kernel and perf, values of
+//! features. A word missing from a list costs a name; rules for words' form would let personal ones through.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -19,7 +18,6 @@ static WORDS: LazyLock<BTreeMap<&str, BTreeSet<&[u8]>>> = LazyLock::new(|| {
     sections.filter_map(|section| section.split_once(']')).map(|(name, text)| (name, words(text))).collect()
 });
 
-/// True if words.txt has this word in this section.
 pub(super) fn is_listed(section: &str, word: impl AsRef<[u8]>) -> bool {
     WORDS[section].contains(word.as_ref())
 }
@@ -27,20 +25,19 @@ pub(super) fn is_listed(section: &str, word: impl AsRef<[u8]>) -> bool {
 const VENDORS: &[&str] =
     &["GenuineIntel", "AuthenticAMD", "HygonGenuine", "CentaurHauls", "  Shanghai  ", "IBM", "g"];
 
-/// Units of counters, as perf and the kernel's PMUs write them.
+/// Units of counters of perf and the kernel's PMUs.
 const UNITS: &[&[u8]] = &[
     b"", b"msec", b"ms", b"ns", b"usec", b"sec", b"Joules", b"Bytes", b"bytes", b"KiB", b"MiB", b"GiB",
     b"MB/s", b"MiB/s", b"GB/s", b"%", b"cycles", b"Cycles", b"W", b"C", b"V", b"A", b"RPM", b"Hz", b"MHz",
 ];
 
-/// Memory with a name in brackets.
 const MEMORY: &[&[u8]] = &[
     b"vdso", b"vdso32", b"vdsox32", b"vsyscall", b"vvar", b"vvar_vclock", b"heap", b"stack", b"uprobes",
     b"vectors", b"sigpage", b"aio", b"unknown", b"kernel", b"hypervisor", b"guest.kernel", b"timens",
     b"mmap", b"bpf", b"kernel.vmlinux", b"shadow stack",
 ];
 
-/// The names of the kernel, before the symbol at its start, and of a guest's kernel with its pid.
+/// Names of the kernel, followed by the symbol at its start; a guest's also has a pid.
 const KERNELS: &[&[u8]] = &[b"[kernel.kallsyms]", b"[guest.kernel.kallsyms]", b"[kernel.vmlinux]"];
 
 /// Files without a path, after `anon_inode:`.
@@ -50,25 +47,25 @@ const ANON_INODES: &[&[u8]] = &[
     b"kvm-vm", b"kvm-vcpu", b"i915.gem", b"sync_file", b"dmabuf", b"[vfio-device]", b"[secretmem]",
 ];
 
-/// Workqueues, whose names follow those of the kernel's workers.
+/// Workqueues, which follow in the names of the kernel's workers.
 const QUEUES: &[&str] = &[
     "events", "events_unbound", "events_highpri", "events_long", "events_freezable",
     "events_power_efficient", "mm_percpu_wq", "kblockd", "writeback", "netns", "cgroup_destroy", "cgroup_wq",
     "rcu_gp", "rcu_par_gp", "slub_flushwq", "kthrotld", "ata_sff", "inet_frag_wq", "ipv6_addrconf",
 ];
 
-/// Threads that exist once for each CPU or node; its number follows.
+/// Threads that exist once per CPU or node, whose number follows.
 const NUMBERED_THREADS: &[&str] = &[
     "swapper/", "ksoftirqd/", "migration/", "cpuhp/", "idle_inject/", "irq/", "rcub/", "rcuc/", "rcuop/",
     "rcuos/", "rcuog/", "kswapd", "kcompactd", "watchdog/", "watchdogd",
 ];
 
-/// True if no number has more digits than a date. Longer ones may be anything, such as a card's number.
+/// True if no number has more digits than a date; longer ones may be anything, such as card numbers.
 fn has_short_numbers(text: impl AsRef<[u8]>) -> bool {
     text.as_ref().split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= "20250101".len())
 }
 
-/// True if the text has only short numbers, words of this section, words that `or` accepts, and signs.
+/// True if the text has only short numbers, signs, and words that this section has or `or` accepts.
 fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     text.split(|letter: char| !letter.is_ascii_alphanumeric()).all(|word| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -78,19 +75,16 @@ fn has_words(text: &str, section: &str, or: impl Fn(&str) -> bool) -> bool {
     }) && text.is_ascii()
 }
 
-/// True for the abbreviation of a commit, as git describes it.
 fn is_commit(word: &str) -> bool {
     let digits = word.strip_prefix('g').unwrap_or_default();
     (7..=16).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// True for the number of a model: parts of at most two letters between digits.
 fn is_model(word: &str) -> bool {
     let mut parts = word.split(|letter: char| letter.is_ascii_digit());
     word.len() <= 8 && parts.clone().count() > 1 && parts.all(|part| part.len() <= 2)
 }
 
-/// True for a folder that a distribution may have below a system folder.
 pub(super) fn is_folder(name: &str) -> bool {
     has_words(name, "folder", |_| false)
 }
@@ -99,7 +93,6 @@ fn is_release(text: &str) -> bool {
     has_words(text, "release", is_commit)
 }
 
-/// True if every machine may have this text in this field of a feature.
 pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
     let Ok(text) = str::from_utf8(text) else { return false };
     let made_of = |signs: &str| {
@@ -114,7 +107,7 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
             Feature::CPUDESC => has_words(text, "cpu", is_model),
             Feature::CPUID => text.split([',', '-']).all(|part| {
                 let digits = part.strip_prefix("0x").unwrap_or(part);
-                // The highest bit is set in ids of RISC-V.
+                // Ids of RISC-V have the highest bit set.
                 let number = digits.strip_prefix("8000").unwrap_or(digits).trim_start_matches('0');
                 VENDORS.contains(&part)
                     || digits.len() <= 18
@@ -136,7 +129,7 @@ pub(super) fn is_known(feature: Feature, field: &str, text: &[u8]) -> bool {
         }
 }
 
-/// The replacement of an unknown text. The first numbers of a release stay.
+/// Replaces an unknown text. The first numbers of a release stay.
 pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
     let numbers = text.iter().take_while(|byte| is_number(byte)).count();
@@ -148,7 +141,6 @@ pub(super) fn replaced(key: &Key, feature: Feature, text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// True for the name of a PMU given by the kernel or perf.
 pub(super) fn is_pmu(name: &[u8]) -> bool {
     str::from_utf8(name).is_ok_and(|name| has_words(name, "pmu", |_| false))
 }
@@ -157,12 +149,10 @@ pub(super) fn is_unit(unit: &[u8]) -> bool {
     UNITS.contains(&unit)
 }
 
-/// True for the name of a format of ftrace.
 pub(super) fn is_ftrace(name: &[u8]) -> bool {
     is_listed("ftrace", name)
 }
 
-/// True for the text of such a format as written by kernels.
 pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
     let is_word = |word: &str| {
         let mut parts = word.split(|letter: char| letter.is_ascii_digit());
@@ -171,22 +161,19 @@ pub(super) fn is_ftrace_text(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| has_short_numbers(text) && has_words(text, "header", is_word))
 }
 
-/// True if a machine may have this many CPUs. Larger numbers may be text.
 pub(super) fn is_count_of_cpus(cpus: NrCpus) -> bool {
     const MOST: u32 = 1 << 16;
     cpus.available <= MOST && cpus.online <= MOST
 }
 
-/// True for header_page and header_event of TRACING_DATA as written by kernels.
+/// True for header_page and header_event of TRACING_DATA as kernels write them.
 pub(super) fn is_header(text: &[u8]) -> bool {
     str::from_utf8(text).is_ok_and(|text| has_words(text, "header", |_| false))
 }
 
-/// The name of memory without a file.
 pub(super) enum Memory<'a> {
-    /// A name that every machine has.
     Known,
-    /// The name reveals something: the text before it, the name, and the text after it.
+    /// A revealing name: the text before it, the name, and the text after it.
     Named(&'a [u8], &'a [u8], &'a [u8]),
     File,
 }
@@ -231,7 +218,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The part of a thread's name that only identifies the thread of the kernel or of perf.
+/// The beginning of a thread's name that only identifies a thread of the kernel or of perf.
 pub(super) fn thread(name: &[u8]) -> Option<&[u8]> {
     numbered_thread(name).filter(|thread| has_short_numbers(thread))
 }
@@ -255,12 +242,11 @@ fn numbered_thread(name: &[u8]) -> Option<&[u8]> {
     }
     let numbered = NUMBERED_THREADS.iter().find_map(|thread| text.strip_prefix(thread));
     let rest = numbered?.trim_start_matches(|letter: char| letter.is_ascii_digit());
-    // The name of a device follows the number of an interrupt.
+    // An interrupt's number is followed by a device's name.
     let is_thread = rest.len() < numbered?.len() && (rest.is_empty() || rest.starts_with('-'));
     is_thread.then(|| &name[..name.len() - rest.len()])
 }
 
-/// True for code that the kernel generates on every machine.
 pub(super) fn is_symbol(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let number = name.strip_prefix("bpf_trampoline_").unwrap_or("x");

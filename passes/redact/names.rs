@@ -8,7 +8,6 @@ use perfx_format::{Feature, PATH_MAX};
 use super::known::{Memory, is_folder, is_known, is_listed, is_symbol, replaced, thread};
 use crate::scrub::{Key, is_word};
 
-/// The pseudonym of the recorded machine.
 pub(super) const HOST: &[u8] = b"host";
 
 /// Folders whose files come with the distribution or the kernel.
@@ -17,15 +16,15 @@ const SYSTEM: [&[u8]; 13] = [
     b"/usr/libexec/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/boot/",
 ];
 
-/// The text before the kernel's release in paths.
+/// The texts before the kernel's release in paths.
 const RELEASES: [&[u8]; 5] =
     [b"/lib/modules/", b"/usr/lib/modules/", b"/boot/vmlinux-", b"/boot/vmlinuz-", b"/boot/System.map-"];
 
-/// Folders that every machine has, at the beginning of a path.
+/// First folders that every machine has.
 const FOLDERS: [&[u8]; 11] =
     [b"", b"home", b"root", b"tmp", b"var", b"opt", b"srv", b"mnt", b"media", b"run", b"usr"];
 
-/// Ends of file names that readers recognise; `.ko` may be compressed, a version after `.so` is dropped.
+/// Ends of file names that readers recognise; `.ko` may be compressed, and a version after `.so` is dropped.
 const ENDS: [&str; 22] = [
     ".so", ".ko", ".o", ".a", ".exe", ".dll", ".jar", ".node", ".wasm", ".py", ".dump", ".map", ".oat",
     ".dex", ".odex", ".vdex", ".art", ".bin", ".debug", ".dwo", ".img", ".dylib",
@@ -37,10 +36,9 @@ const CGROUPS: [&[u8]; 10] = [
     b"docker", b"lxc", b"actions_job",
 ];
 
-/// The suffixes of systemd's cgroup names.
 const UNITS: [&str; 6] = [".slice", ".scope", ".service", ".mount", ".socket", ".swap"];
 
-/// perf's name for BPF programs: this, the tag in hex, and `_` with the program's name, if any.
+/// perf names BPF programs with this, the tag in hex, and `_` with the program's own name, if any.
 const BPF: &[u8] = b"bpf_prog_";
 
 /// The pseudonym of a path; `None` if the path is the same on every machine.
@@ -71,7 +69,7 @@ pub(super) fn path(key: &Key, name: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", &key.word("dir", folder)[..], b"/", &file(key, &name[1..]), gone].concat())
 }
 
-/// True for a file that is the same on every machine of a distribution, and for names of no file.
+/// True for a file that every machine of a distribution has, and for names of no file.
 pub(super) fn is_public(name: &[u8]) -> bool {
     let path = without_deleted(name);
     let is_of_release = || {
@@ -89,7 +87,7 @@ fn is_of_system(path: &[u8]) -> bool {
         && !path.windows(4).any(|window| window == b"/../")
 }
 
-/// True if a distribution may have these folders below one of [`SYSTEM`]; versions are no longer than a date.
+/// True if distributions have these folders below one of [`SYSTEM`]; versions are no longer than a date.
 fn has_known_folders(below: &[u8]) -> bool {
     const DATE: usize = 8;
     let mut parts = below.rsplit(|&byte| byte == b'/');
@@ -98,7 +96,7 @@ fn has_known_folders(below: &[u8]) -> bool {
         && below.split(|byte| !byte.is_ascii_digit()).all(|digits| digits.len() <= DATE)
 }
 
-/// The length of the debug folder at the beginning of a path; the path of the file itself follows it.
+/// The length of a debug folder at the beginning, before the path of the file itself.
 fn in_debug(path: &[u8]) -> usize {
     let folder = b"/usr/lib/debug";
     if path.starts_with(&[folder, &b"/"[..]].concat()) { folder.len() } else { 0 }
@@ -118,7 +116,7 @@ fn is_of_kernel(path: &[u8]) -> bool {
         "/vdso/vdso32.so", "/vdso/vdso64.so", "/vdso/vdsox32.so", "/vdso/vdso.so", "/vmlinux",
         "/build/vmlinux",
     ];
-    // The kernel has no module directly in the folder of all drivers.
+    // The folder of all drivers directly contains no module.
     let is_module = || {
         let driver = path.strip_prefix(b"/kernel/drivers/");
         path.starts_with(b"/kernel/") && driver.is_none_or(|driver| driver.contains(&b'/'))
@@ -126,7 +124,7 @@ fn is_of_kernel(path: &[u8]) -> bool {
     path.is_empty() || is_module() || files.iter().any(|file| file.as_bytes() == path)
 }
 
-/// Pseudonyms for the folders and the file of a path; a first folder out of `kept` stays.
+/// Pseudonyms for the folders and the file of a path; a first folder in `kept` stays.
 fn folders(key: &Key, path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
     let last = parts.len() - 1;
@@ -139,7 +137,7 @@ fn folders(key: &Key, path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
     parts.iter().enumerate().map(part).collect::<Vec<_>>().join(&b'/')
 }
 
-/// The pseudonym of a file name, with its end. Names that perf and JIT compilers derive from a pid stay.
+/// The pseudonym of a file name, with its end. Names derived from a pid by perf or JIT compilers stay.
 fn file(key: &Key, name: &[u8]) -> Vec<u8> {
     if is_of_pid(name) {
         return name.to_vec();
@@ -171,7 +169,6 @@ fn is_of_pid(name: &[u8]) -> bool {
     })
 }
 
-/// Splits a file name into its stem and the end that shows its kind, without the version after `.so`.
 fn split_end(name: &[u8]) -> (&[u8], &[u8]) {
     let text = str::from_utf8(name).unwrap_or_default();
     let is_version = |version: &str| {
@@ -198,7 +195,7 @@ pub(super) fn cgroup(key: &Key, path: &[u8]) -> Vec<u8> {
     path.split(|&byte| byte == b'/').map(part).collect::<Vec<_>>().join(&b'/')
 }
 
-/// The pseudonym of a thread's name, which has at most 15 bytes.
+/// The pseudonym of a thread's name, at most 15 bytes.
 pub(super) fn comm(key: &Key, name: &[u8]) -> Vec<u8> {
     let is_number = name.strip_prefix(b":").is_some_and(|tid| tid.iter().all(u8::is_ascii_digit));
     match thread(name) {
@@ -208,7 +205,7 @@ pub(super) fn comm(key: &Key, name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The pseudonym of a BPF program's tag: it begins with four zeros.
+/// The pseudonym of a BPF program's tag, with four leading zeros.
 pub(super) fn tag(key: &Key, tag: [u8; 8]) -> [u8; 8] {
     if tag[..4] == [0; 4] {
         return tag;
@@ -216,7 +213,6 @@ pub(super) fn tag(key: &Key, tag: [u8; 8]) -> [u8; 8] {
     (key.number("tag", &tag) & u64::from(u32::MAX)).to_be_bytes()
 }
 
-/// The pseudonym of code that the kernel makes at run time.
 pub(super) fn symbol(key: &Key, name: &[u8]) -> Vec<u8> {
     if is_symbol(name) {
         return name.to_vec();
@@ -233,7 +229,7 @@ pub(super) fn symbol(key: &Key, name: &[u8]) -> Vec<u8> {
     [BPF, format!("{tag:016x}").as_bytes(), &rest].concat()
 }
 
-/// The pseudonym of a build-id: 12 zeros and a number, so that it can be recognised and is no inode.
+/// The pseudonym of a build-id: 12 zeros and a number. It is recognisable, and no inode.
 pub(super) fn build_id(key: &Key, id: &[u8]) -> [u8; 20] {
     let mut new = [0; 20];
     if id.len() == 20 && id[..12] == [0; 12] {
@@ -246,35 +242,31 @@ pub(super) fn build_id(key: &Key, id: &[u8]) -> [u8; 20] {
     new
 }
 
-/// The type of the word after an option of perf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     /// A number, a word of perf or the name of an event, which reveal nothing.
     Plain,
-    /// A file, a filter or a name.
     Text,
 }
 
 /// Letters of `perf record` without a value, or with one in the same word (perf 5.10 to 7.3, `-h`).
 const FLAGS: &[u8] = b"abBdgIiNnPqRSsTvWz";
 
-/// Letters of `perf record` whose value reveals nothing if it is a number or a word of perf.
+/// Letters whose value reveals nothing if it is a number or a word of perf.
 const PLAIN: &[u8] = b"cCDeFjkmprtu";
 
-/// Letters of `perf record` whose value is a file or a name.
+/// Letters whose value is a file or a name.
 const TEXT: &[u8] = b"Go";
 
 struct PerfOption<'w> {
-    /// The option without its value.
     name: &'w [u8],
-    /// The value in the same word, after the name.
+    /// The value in the same word.
     value: Option<(Value, &'w [u8])>,
-    /// The type of the next word, if that is the value.
     next: Option<Value>,
 }
 
 impl<'w> PerfOption<'w> {
-    /// `None` if perf record has no such option, so that the next word is uncertain.
+    /// `None` if perf record has no such option; the next word is then uncertain.
     fn of(word: &'w [u8]) -> Option<PerfOption<'w>> {
         match word.strip_prefix(b"--") {
             Some(long) => PerfOption::long(word, long),
@@ -317,13 +309,12 @@ impl<'w> PerfOption<'w> {
     }
 }
 
-/// Words of a command line, processed one by one.
 #[derive(Debug, Default)]
 pub(super) struct CommandLine {
     words: usize,
-    /// True from the recorded program on, and after the first word with an unknown meaning.
+    /// True from the recorded program, or the first unknown word, on.
     in_program: bool,
-    /// The type of this word, if it is the value of the option before it.
+    /// The kind of this word, if it is the value of the option before it.
     value: Option<Value>,
 }
 
@@ -369,7 +360,7 @@ fn is_value(word: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The name with each pseudonym as its word alone.
+    /// The name with pseudonyms shown by their words alone.
     fn shown(name: &[u8]) -> String {
         let mut text = String::from_utf8(name.to_vec()).unwrap();
         let is_tag = |text: &str, at: usize| {
@@ -441,13 +432,12 @@ mod tests {
             ("[anon:secret]", "[anon:name~]"),
             ("[anon_shmem:secret]", "[anon_shmem:name~]"),
             ("/lib/modules/6.1.0/extra/acme.ko.xz", "/lib/modules/6.1.0/dir~/file~.ko.xz"),
-            // The release of a custom kernel.
             ("/lib/modules/6.1.0-acme/kernel/fs/ext4.ko", "/lib/modules/6.1.0-local/kernel/fs/ext4.ko"),
             ("/usr/lib/modules/6.1.0-acme/extra/x.ko", "/usr/lib/modules/6.1.0-local/dir~/file~.ko"),
             ("/boot/vmlinuz-6.1.0-acme", "/boot/vmlinuz-6.1.0-local"),
             ("/usr/lib/debug/boot/vmlinux-acme", "/usr/lib/debug/boot/vmlinux-name~"),
             ("secret", "file~"),
-            // Names that only begin like those of the kernel.
+            // These only begin like names of the kernel.
             ("//secret", "//file~"),
             ("[secret]", "[name~]"),
             ("[vdso]secret", "[name~"),

@@ -65,13 +65,10 @@ impl Category {
     }
 }
 
-/// The wording of a category in reports.
 pub(super) struct Wording {
-    /// Its name on the command line.
     pub(super) name: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
-    /// The action in the past tense.
     pub(super) done: &'static str,
 }
 
@@ -98,9 +95,8 @@ impl RedactArgs {
 #[derive(Clone, Debug)]
 pub struct Redact {
     pub(super) args: Arc<RedactArgs>,
-    /// True to report the data to redact as warnings.
     pub(super) checks: bool,
-    /// The names of files beside the records that the caller omits.
+    /// Names of files beside the records that the caller omits.
     pub(super) beside: Vec<String>,
 }
 

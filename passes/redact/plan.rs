@@ -27,7 +27,7 @@ fn are_modifiers(text: &[u8]) -> bool {
     text.len() <= 16 && text.iter().all(|byte| b"ukhGHpPSDIeWRb".contains(byte))
 }
 
-/// True for the text after a PMU's name: terms with numbers, then `/` and modifiers; not for `name=TEXT`.
+/// True for the terms after a PMU's name: with numbers, then `/` and modifiers; not for `name=TEXT`.
 fn are_terms(text: &[u8]) -> bool {
     let Some(end) = text.iter().rposition(|&byte| byte == b'/') else { return false };
     let (terms, modifiers) = (&text[..end], &text[end + 1..]);
@@ -42,10 +42,8 @@ fn are_terms(text: &[u8]) -> bool {
     are_modifiers(modifiers) && terms.split(|&byte| byte == b',').all(is_term)
 }
 
-/// The mapped user code.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    /// Its addresses in any process.
     pub(super) ranges: Vec<(u64, u64)>,
     pub(super) processes: BTreeSet<u32>,
 }
@@ -54,21 +52,17 @@ pub(super) struct Mapped {
 pub(super) struct Plan {
     pub(super) redact: Redact,
     pub(super) key: Key,
-    /// The parts dropped from samples, as bits of `sample_type`.
+    /// The parts that samples lose, as bits of `sample_type`.
     pub(super) parts: u64,
-    /// The remaining raw data of each event.
     pub(super) raw: Vec<Stays>,
-    /// The systems of tracepoints made by users.
+    /// The systems of users' tracepoints.
     systems: BTreeSet<Vec<u8>>,
-    /// The names of events that stay.
     events: HashSet<Vec<u8>>,
     /// The PMUs whose names every machine may have.
     pmus: BTreeSet<Vec<u8>>,
-    /// The counted events, in the words of perf.
     own_names: OwnNames,
-    /// True if samples have stacks from which perf builds call chains.
+    /// Samples have stacks from which perf builds call chains.
     pub(super) has_stacks: bool,
-    /// True if the dropped registers complete call chains.
     pub(super) cuts_callers: bool,
     user_end: u64,
     mapped: Mapped,
@@ -109,7 +103,7 @@ impl Plan {
         let has_stacks = attrs().any(|attr| has_stacks(attr.sample_type));
         let own_names = OwnNames::new(attrs());
         let arch = read_str(section(Feature::ARCH), endian);
-        // 47 bits, or the maximum of all other machines.
+        // 47 bits, or the most that any other machine has.
         let user_end = if arch == Some(b"x86_64") { 1 << 47 } else { 1 << 52 };
         let systems = by_users.into_iter().map(<[u8]>::to_vec).collect();
         Plan {
@@ -132,7 +126,6 @@ impl Plan {
         self.redact.args.keeps(category)
     }
 
-    /// True if the name of an event only describes the event.
     pub(super) fn is_known_event(&self, name: &[u8]) -> bool {
         let mut parts = name.splitn(3, |&byte| byte == b':');
         let tracepoint = [parts.next().unwrap_or_default(), parts.next().unwrap_or_default()].join(&b':');
@@ -154,7 +147,6 @@ impl Plan {
         }
     }
 
-    /// The pseudonym of a tracepoint that a user made.
     pub(super) fn probe(&self, name: &[u8]) -> Vec<u8> {
         let name = name.split(|&byte| byte == b':').next().unwrap_or_default();
         // perf parses `-` as an operator here.
@@ -173,7 +165,6 @@ impl Plan {
             NameKind::Group if text == GroupDesc::NO_NAME || text.is_empty() => return text.to_vec(),
             NameKind::Group => (Category::Events, key.word("group", text)),
             NameKind::Host => (Category::Host, HOST.to_vec()),
-            // An unknown kind of name.
             _ => (Category::Unknown, key.word("name", text)),
         };
         if self.keeps(category) { text.to_vec() } else { done.note(category, text, new) }
@@ -183,16 +174,15 @@ impl Plan {
         let ranges = &self.mapped.ranges;
         let after = ranges.partition_point(|&(start, _)| start <= address);
         let &(start, end) = ranges.get(after.checked_sub(1)?)?;
-        // A call may be the last instruction of its mapping and return to the address after it.
+        // A call may be the last instruction of its mapping, so the address after that counts.
         let code = start..=end.min(self.user_end - 1);
         code.contains(&address).then_some(code)
     }
 
-    /// Replaces entries of call chains that are not addresses of mapped user code: takes the CPU mode and the
-    /// entry. In code without frame pointers, the kernel may record words of the stack, or text in them, as
-    /// return addresses.
+    /// Returns the replacement of an entry, by CPU mode, that is not an address of mapped user code. In code
+    /// without frame pointers, the kernel may record any words of the stack, even text, as calls.
     pub(super) fn clearing(&self) -> impl FnMut(u16, u64) -> Option<u64> {
-        // Most entries are in the same code as the one before.
+        // Most entries are in the same mapping as the one before.
         let mut last = None::<RangeInclusive<u64>>;
         let keeps = self.keeps(Category::Stacks);
         move |cpumode, entry| {
@@ -222,7 +212,7 @@ impl Plan {
         process.map_or(!processes.is_empty(), |(pid, _)| processes.contains(&pid))
     }
 
-    /// Clears the address of a sample if it is such an entry: often it equals the first entry.
+    /// Clears the address of a sample if it is such an entry.
     pub(super) fn clear_ip(&self, sample: &Record<'_>, layout: &Layout, bytes: &mut Cow<'_, [u8]>) -> bool {
         let cleared = |ip| self.clearing()(sample.cpumode(), ip).is_some_and(|new| new != ip);
         let is_cleared = layout.ip(sample).is_some_and(cleared);

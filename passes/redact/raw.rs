@@ -1,5 +1,5 @@
-//! Decides which raw data of samples stays: for the kernel's own tracepoints, numbers and the names of tasks;
-//! for perf's off-cpu samples, the parts of a sample; for others, only the common fields of tracepoints.
+//! Decides which raw data of samples stays: of the kernel's own tracepoints, numbers and the names of tasks;
+//! of perf's off-cpu samples, the parts of a sample; of others, only the common fields of tracepoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ fn is_of_kernel(system: &[u8]) -> bool {
     is_listed("system", system) || is_listed("other system", system)
 }
 
-/// The systems of tracepoints made by users, whose names and fields reveal something: all except the
-/// kernel's, because a user can choose any name for the system of a probe or of a program's event.
+/// The systems of users' tracepoints, whose names and fields may reveal something: all except the kernel's,
+/// because users can name the system of a probe or program event as they like.
 pub(super) fn made_by_users<'a>(
     formats: &[TraceFormat<'a>],
     data: Option<&TracingData<'a>>,
@@ -31,33 +31,32 @@ fn is_made_by_users(format: &TraceFormat<'_>) -> bool {
     !is_of_kernel(format.system) || format.fields().any(is_probe)
 }
 
-/// True for a system that is meant for tracepoints of users.
 pub(super) fn is_for_users(system: &[u8]) -> bool {
     let known: [&[u8]; 6] = [b"probe", b"uprobes", b"kprobes", b"eprobes", b"synthetic", b"user_events"];
     known.contains(&system) || system.starts_with(b"probe_") || system.starts_with(b"sdt_")
 }
 
-/// The remaining raw data of an event's samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stays {
     All,
-    /// The parts of a sample written by perf's BPF program.
     OffCpu,
-    /// These fields; the rest becomes zeros.
     Fields(Arc<[Kept]>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kept {
-    /// Its bytes.
     Bytes(TraceField),
-    /// The name of a task, which gets a pseudonym.
+    /// The name of a task, to be replaced by a pseudonym.
     Comm(TraceField),
-    /// The position of data. The data stays only if it is the name of a task, as a pseudonym.
-    Located { field: TraceField, relative: bool, is_comm: bool },
+    /// The position of data, which stays only if it is the name of a task, as a pseudonym.
+    Located {
+        field: TraceField,
+        relative: bool,
+        is_comm: bool,
+    },
 }
 
-/// The remaining raw data of an event with this attr and name, and with these fields if it is a tracepoint.
+/// Decides for an event; `fields` are those of its tracepoint.
 pub(super) fn stays(attr: &Attr, name: &[u8], fields: Option<&Arc<[Kept]>>) -> Stays {
     match attr.is_bpf_output() && name.split(|&byte| byte == b':').next() == Some(OFF_CPU_NAME) {
         true => Stays::OffCpu,
@@ -83,7 +82,6 @@ pub(super) fn kept(format: &TraceFormat<'_>) -> Arc<[Kept]> {
     format.fields().filter_map(kept).collect()
 }
 
-/// The raw data, with zeros except for the remaining parts.
 pub(super) fn redacted(
     raw: &[u8],
     kept: &[Kept],
@@ -106,7 +104,7 @@ pub(super) fn redacted(
             Kept::Comm(TraceField { offset, size }) => {
                 let name = perfx_format::until_nul(bytes(offset, size).unwrap_or_default());
                 let new = comm(name);
-                // Only a pseudonym that fits with its NUL is distinguishable from others.
+                // Truncated pseudonyms could be equal, so one without room for its NUL is left out.
                 put(offset, if new.len() < size { &new } else { &[] });
             }
             Kept::Located { field, relative, is_comm } => {
@@ -131,7 +129,6 @@ mod tests {
 
     use super::*;
 
-    /// A TRACING_DATA section with one format.
     fn section(system: &str, text: &str) -> Vec<u8> {
         let head = [
             b"\x17\x08\x44tracing0.6\0\0\x08\0\x10\0\0",
@@ -208,7 +205,6 @@ mod tests {
         let kept = kept(&formats[0]);
         let new = redacted(&raw(), &kept, Endian::Little, |_| panic!("a name of a user's tracepoint"));
         assert!(new[8..24].iter().chain(&new[32..]).all(|&byte| byte == 0), "{new:?}");
-        // Positions outside the data are ignored.
         for end in 0..raw().len() {
             let mut raw = raw();
             raw[28..32].fill(0xff);

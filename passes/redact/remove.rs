@@ -32,14 +32,14 @@ use crate::support::features::{Fate, renamed};
 pub(super) struct Remove {
     plan: Arc<Plan>,
     done: Done,
-    /// The pseudonyms of tasks, which are in every sample of some tracepoints.
+    /// Cached, because some tracepoints have tasks' names in every sample.
     comms: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Records from whose contents the key is derived.
+/// The key is derived from these records.
 pub(super) const KEYED: Kinds = Kinds::MAPPINGS.and(RecordType::COMM).and(RecordType::CGROUP);
 
-/// Kinds with a rule for their texts and bytes. Those of all others become zeros.
+/// Kinds with a rule for their texts and bytes; those of other kinds become zeros.
 const WITH_TEXTS: Kinds = KEYED.union(OF_TRACES).union(Kinds::of(&[
     RecordType::KSYMBOL,
     RecordType::BPF_EVENT,
@@ -50,8 +50,7 @@ const WITH_TEXTS: Kinds = KEYED.union(OF_TRACES).union(Kinds::of(&[
     RecordType::HEADER_EVENT_TYPE,
 ]));
 
-// A new kind with texts does not compile without a rule. Those for samples and features are elsewhere, and
-// that for EVENT_UPDATE is in `clear_texts`.
+// A new kind with texts does not compile without a rule; samples, features and EVENT_UPDATE have other ones.
 const _: () = assert!(
     WITH_TEXTS
         .union(Kinds::of(&[RecordType::SAMPLE, RecordType::HEADER_FEATURE, RecordType::EVENT_UPDATE]))
@@ -74,7 +73,6 @@ impl Remove {
         })
     }
 
-    /// The id of a file in the output.
     fn build_id<'i>(&mut self, path: &[u8], id: &'i [u8]) -> Cow<'i, [u8]> {
         let id = trimmed_id(id);
         if id.is_empty() || !path.is_empty() && is_public(path) || self.plan.keeps(Category::BuildIds) {
@@ -88,7 +86,6 @@ impl Remove {
         new.to_vec().into()
     }
 
-    /// Feature BUILD_ID with pseudonyms; `None` if it is damaged.
     fn build_ids(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let changed = change_build_ids(section, endian, |entry| {
             let name = Name { kind: NameKind::Path, text: entry.filename, build_id: None };
@@ -99,8 +96,7 @@ impl Remove {
         changed.whole.then_some(changed.section)
     }
 
-    /// Feature TRACING_DATA with pseudonyms for the tracepoints of users, and without other data about the
-    /// machine; `None` if it is damaged.
+    /// TRACING_DATA with pseudonyms for users' tracepoints, without machine data; `None` if damaged.
     fn tracing_data(&mut self, section: &[u8], endian: Endian) -> Option<Vec<u8>> {
         let data = TracingData::read(section)?.without_texts();
         let head = data.head_without(|text| !is_header(text))?;
@@ -145,7 +141,7 @@ impl Remove {
         new.write()
     }
 
-    /// A record without its revealing names and numbers; `None` if it stays.
+    /// A record without revealing names and numbers; `None` if it stays.
     fn renamed(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<Option<Vec<u8>>> {
         let endian = record.endian();
         let mut new = rename_record(record, layouts, |name| Some(self.plan.name(&mut self.done, name)))?;
@@ -206,7 +202,7 @@ impl Remove {
         Ok((changed != record.bytes()).then_some(changed))
     }
 
-    /// Device and inode of a file in the output: device 0, which no file has, and a number.
+    /// The pseudonym of a file's device and inode: device 0, which no file has, and a number.
     fn inode(&mut self, file: Inode) -> Inode {
         let Inode { major, minor, inode, generation } = file;
         let is_done = major == 0 && minor == 0 && generation == 0;
@@ -220,7 +216,7 @@ impl Remove {
     }
 }
 
-/// Device and inode of a namespace in the output. The kernel's first namespaces are the same everywhere.
+/// The pseudonym of a namespace's. The kernel's first namespaces are the same everywhere.
 fn namespace(key: &Key, device: u64, inode: u64) -> (u64, u64) {
     const INITIAL: std::ops::RangeInclusive<u64> = 0xefff_fff0..=0xefff_ffff;
     let number = || {
@@ -245,7 +241,6 @@ impl Scrub for Remove {
         Some(self.plan.name(&mut self.done, name))
     }
 
-    /// Removes the parts dropped from samples.
     fn attr(&mut self, raw: &mut [u8], endian: Endian) {
         let old = raw.to_vec();
         without_parts(raw, self.plan.parts, endian);
@@ -290,7 +285,6 @@ impl Scrub for Remove {
         Some(new)
     }
 
-    /// Replaces texts by pseudonyms, unless every machine may have them.
     fn texts(&mut self, feature: Feature, decoded: &Decoded<'_>, old: &[u8], section: &mut [u8]) {
         for (field, place) in decoded.texts(old).into_iter().filter(|_| !self.plan.keeps(Category::Host)) {
             let text = &old[place.clone()];
@@ -300,7 +294,7 @@ impl Scrub for Remove {
             let gap = decoded.gaps.binary_search_by_key(&place.end, |gap| gap.start);
             let end = gap.map_or(place.end, |gap| decoded.gaps[gap].end);
             let mut pseudonym = known::replaced(&self.plan.key, feature, text);
-            // A truncated pseudonym is another name.
+            // A truncated pseudonym could equal another one.
             pseudonym.truncate(if pseudonym.len() < end - place.start { pseudonym.len() } else { 0 });
             section[place.start..end].fill(0);
             section[place.start..place.start + pseudonym.len()].copy_from_slice(&pseudonym);
@@ -329,7 +323,6 @@ impl Scrub for Remove {
                     new
                 }
                 Some(Stays::Fields(kept)) => redacted(old, kept, endian, |name| {
-                    // The pseudonyms of tasks are in every sample of some tracepoints.
                     if let Some(known) = comms.get(name) {
                         return known.clone();
                     }
@@ -364,7 +357,6 @@ impl Scrub for Remove {
         out.replace(record, &cut).map(|()| true)
     }
 
-    /// Clears the texts and bytes without another rule.
     fn clear_texts(&mut self, record: &Record<'_>, decoded: &Decoded<'_>, bytes: &mut Cow<'_, [u8]>) -> u64 {
         if WITH_TEXTS.contains(record.kind()) {
             return 0;

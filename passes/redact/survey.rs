@@ -15,7 +15,7 @@ pub(super) struct Learn {
     redact: Redact,
     key: Key,
     mapped: Ranges,
-    /// The processes with mappings, and those that were forked, with their parents.
+    /// Processes with mappings, and children with their parents.
     processes: BTreeSet<u32>,
     made: BTreeSet<(u32, u32)>,
 }
@@ -39,7 +39,7 @@ impl Learn {
         self.made.iter().for_each(|&(parent, child)| of.entry(parent).or_default().push(child));
         let mut left: Vec<u32> = processes.iter().copied().collect();
         while let Some(parent) = left.pop() {
-            // It begins with the mappings of its parent.
+            // A child begins with its parent's mappings.
             left.extend(
                 of.remove(&parent).unwrap_or_default().into_iter().filter(|&child| processes.insert(child)),
             );
@@ -48,10 +48,8 @@ impl Learn {
     }
 }
 
-/// Ranges of addresses: start and end.
 type Ranges = BTreeSet<(u64, u64)>;
 
-/// Merges ranges that overlap, and sorts them.
 fn united(ranges: Ranges) -> Vec<(u64, u64)> {
     let mut united: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {
@@ -63,7 +61,7 @@ fn united(ranges: Ranges) -> Vec<(u64, u64)> {
     united
 }
 
-/// Features from whose contents the key is derived.
+/// The key is derived from these features.
 const KEYED_FEATURES: [Feature; 4] =
     [Feature::HOSTNAME, Feature::CMDLINE, Feature::BUILD_ID, Feature::BPF_PROG_INFO];
 

@@ -1,6 +1,5 @@
-//! `reindex-aux` makes feature AUXTRACE list every AUXTRACE record once, in file order; at an entry that
-//! points elsewhere, perf crashes or silently ignores the trace. The records themselves, including their
-//! `offset` in the AUX stream, are not changed.
+//! `reindex-aux` makes feature AUXTRACE list every AUXTRACE record once, in file order: at a wrong entry,
+//! perf crashes or silently ignores the trace. The records, including their `offset` in the AUX stream, stay.
 
 use std::collections::HashMap;
 
@@ -30,12 +29,11 @@ impl PassOptions for ReindexAux {
     }
 }
 
-/// The survey: finds the AUXTRACE records.
 struct AuxRecords {
     add: bool,
-    /// The records of the main file, in file order.
+    /// Those of the main file, in file order.
     there: Vec<AuxtraceEntry>,
-    /// The number in a directory's other files, which an index cannot list until all are in one file.
+    /// How many a directory's other files have; an index cannot list them until all are in one file.
     elsewhere: u64,
 }
 
@@ -44,11 +42,10 @@ impl AuxRecords {
         AuxRecords { add, there: Vec::new(), elsewhere: 0 }
     }
 
-    /// Requests a new index if it is wrong.
     fn correct(self, session: &mut Begin<'_>) {
         let index = "feature AUXTRACE";
         let count = self.there.len() as u64 + self.elsewhere;
-        // Pipe data has no such feature, so the index is rebuilt whenever a file is written from it.
+        // Pipe data has no such feature: the index is rebuilt whenever a file is written from it.
         if session.form == OutputForm::Pipe {
             return;
         }

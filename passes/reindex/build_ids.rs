@@ -34,28 +34,23 @@ impl PassOptions for ReindexBuildIds {
     }
 }
 
-/// The first survey: finds the ids of guests.
 #[derive(Default)]
 struct IndexSurvey(Guests);
 
-/// The second survey: finds the build-ids in records.
 #[derive(Default)]
 struct RecordSurvey {
     guests: Arc<Guests>,
-    /// Entries of a section, in file order, without duplicates.
     entries: Vec<Vec<u8>>,
     known: HashSet<Vec<u8>>,
-    /// The entries from HEADER_BUILD_ID records.
     recorded: HashSet<EntryKey>,
 }
 
-/// Pads records that perf 7 refuses.
+/// Pads records that perf 7 would refuse.
 #[derive(Default)]
 struct Align {
     aligned: u64,
 }
 
-/// Pid, id and name of an entry.
 type EntryKey = (i32, Vec<u8>, Vec<u8>);
 
 fn key(entry: &BuildIdEntry<'_>) -> EntryKey {
@@ -71,7 +66,6 @@ impl RecordSurvey {
         }
     }
 
-    /// Adds the missing entries to the feature; returns their number.
     fn complete(&self, session: &mut Session) -> u64 {
         let endian = session.endian;
         let section = session.feature(Feature::BUILD_ID).cloned();
@@ -89,15 +83,14 @@ impl RecordSurvey {
     }
 }
 
-/// The result of [`repaired_section`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Repaired {
     rewritten: u64,
-    /// Bytes that are not an entry.
+    /// Bytes in no entry.
     lost: u64,
 }
 
-/// A valid BUILD_ID section, if this one is not valid: every perf reads it, its names are terminated and fit,
+/// A valid BUILD_ID section if this one is invalid: every perf reads it, its names are terminated and fit,
 /// its ids have at most 20 bytes, and nothing follows the entries. Correct entries are kept verbatim.
 fn repaired_section(section: &[u8], endian: Endian) -> Option<(Vec<u8>, Repaired)> {
     let mut entries = BuildIds::new(section, endian);
@@ -199,7 +192,6 @@ impl Fork for RecordSurvey {
 }
 
 impl Align {
-    /// Corrects the feature, and completes it from the records.
     fn stage(named: Option<RecordSurvey>) -> Stage {
         Stage::begin(move |begin| {
             let section = begin.feature(Feature::BUILD_ID).cloned();
@@ -233,7 +225,7 @@ impl Align {
 
 impl Rewrite for Align {
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()> {
-        // perf inject uses the trailer's layout of the first event.
+        // perf inject uses the first event's layout of the trailer.
         let trailer = out.layouts().all().first().map_or(0, |layout| layout.trailer.size.into());
         match aligned(&record, trailer) {
             Some(new) => {

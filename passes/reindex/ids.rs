@@ -1,8 +1,8 @@
-//! `reindex-ids` makes ID_INDEX list every id of the events and no other, before AUXTRACE_INFO; perf aborts
-//! at an unknown id, and cannot assign a trace to its owner if an id is missing. Facts about an added id that
-//! its records do not reveal are -1.
+//! `reindex-ids` makes ID_INDEX list every id of the events and no other, before AUXTRACE_INFO: perf aborts
+//! at an unknown id, and cannot assign a trace whose id is missing. Facts about an added id that records do
+//! not reveal are -1.
 //!
-//! A recording without any ID_INDEX gets one only if it has AUX data: for others perf before 5.18 wrote none,
+//! A recording without any ID_INDEX gets one only if it has AUX data: perf before 5.18 wrote none for others,
 //! and readers do not need it.
 
 use std::collections::{HashMap, HashSet};
@@ -31,18 +31,15 @@ impl PassOptions for ReindexIds {
     }
 }
 
-/// The first survey: reads the indexes.
 #[derive(Default)]
 struct IndexSurvey(IndexFacts);
 
-/// The second survey, if ids are missing: collects the facts in their records.
 struct EvidenceSurvey {
     found: IndexFacts,
     wanted: Vec<(u64, usize)>,
     seen: HashMap<u64, Seen>,
 }
 
-/// Replaces ID_INDEX records and inserts new ones.
 struct WriteIndexes(Arc<HashMap<Place, Edit>>);
 
 impl WriteIndexes {
@@ -54,7 +51,6 @@ impl WriteIndexes {
     }
 }
 
-/// The edit at a place in the records.
 #[derive(Debug, Default)]
 struct Edit {
     before: Vec<Vec<u8>>,
@@ -66,14 +62,12 @@ struct Edit {
 enum OwnRecord {
     #[default]
     Stays,
-    /// Its entries move elsewhere.
+    /// Its entries move to another record.
     Moves,
-    /// These records replace it.
     Becomes(Vec<Vec<u8>>),
 }
 
 impl ReindexIds {
-    /// Computes the edit of each record.
     fn edit(
         mut found: IndexFacts,
         wanted: &[(u64, usize)],
@@ -155,7 +149,7 @@ fn is_closed(origin: Origin, session: &Session) -> bool {
     session.place(origin) == session.place(Origin::Input { stream, offset: record })
 }
 
-/// Inserts an entry for each `wanted` id after its predecessor's in `ids` (in attr order); returns them.
+/// Inserts an entry for each `wanted` id after its predecessor in `ids` (in attr order); returns them.
 fn add(
     found: &mut IndexFacts,
     ids: &[(u64, usize)],
@@ -168,7 +162,7 @@ fn add(
     if found.indexes.is_empty() {
         found.indexes.push(Index { at: anchor, entries: Vec::new(), long: false, changed: true });
     }
-    // The new entries, by the last id before each that has an entry.
+    // New entries, by the last preceding id that has an entry.
     let mut following: HashMap<Option<u64>, Vec<IdEntry>> = HashMap::new();
     let (mut last, mut rest) = (None, added.iter().peekable());
     for &(id, _) in ids {
@@ -201,7 +195,7 @@ impl Pass for ReindexIds {
         if input.form == Form::Pipe {
             kinds.insert(RecordType::HEADER_ATTR);
         }
-        // Later surveys may read the old indexes: dropped ids have no event, added facts are in the records.
+        // Later surveys may read old indexes: dropped ids have no event, and records have what is added.
         Needs { surveys: vec![kinds, Kinds::OF_KERNEL], barrier: false, ..Needs::default() }
     }
 

@@ -31,15 +31,15 @@ impl PassOptions for ReindexTimes {
 
 const SAMPLES: Kinds = Kinds::of(&[RecordType::SAMPLE]);
 
-/// The first survey: checks if samples are inside COMPRESSED records.
+/// Finds whether samples are inside COMPRESSED records.
 struct Start {
     add: bool,
 }
 
-/// Finds the times of the samples in the rewrite or, if that does not see all, in a second survey.
+/// Finds the times of samples, in the rewrite or, if that does not see all, in a second survey.
 struct Times {
     add: bool,
-    /// The smallest and the largest time of a sample, ns.
+    /// The smallest and the largest time, ns.
     seen: Option<(u64, u64)>,
 }
 
@@ -59,7 +59,6 @@ impl Times {
         self.seen = Some((least.min(first), greatest.max(last)));
     }
 
-    /// Sets the feature if it is wrong.
     fn correct(&self, session: &mut Session) {
         let (first_ns, last_ns) = self.seen.unwrap_or_default();
         let (unknown, is) = (SampleTime::default(), SampleTime { first_ns, last_ns });
@@ -71,7 +70,6 @@ impl Times {
                 !old.says_none() && old.times().is_none_or(|(first, last)| first > last)
             }
             Some(Some(old)) if old != unknown => old != is,
-            // A truncated section.
             Some(None) => true,
             Some(Some(_)) | None => self.add && is != unknown,
         };
@@ -108,7 +106,7 @@ impl Pass for ReindexTimes {
 impl Survey for Start {
     fn end(self, session: &mut Session) -> Result<Stage> {
         let times = Times::new(self.add);
-        // Pipe data begins with its features.
+        // Pipe data begins with its features, before the samples.
         let in_time =
             session.nothing_hidden() && session.survey_is_final() && session.form != OutputForm::Pipe;
         Ok(if in_time { Stage::rewrite_prescanned(times) } else { Stage::survey(times) })

@@ -1,11 +1,10 @@
-//! Makes pseudonyms, a word and ten hex digits of a keyed hash: equal names stay equal, guesses need the key.
+//! Makes pseudonyms, a word and ten hex digits of a keyed hash: names stay equal, and guesses need the key.
 
 use sha2::{Digest as _, Sha256};
 
-/// The number of hex digits: 40 bits. With the longest word, a thread's name fits into its 15 bytes.
+/// 40 bits. With the longest word, a pseudonym fits into the 15 bytes of a thread's name.
 const DIGITS: usize = 10;
 
-/// The key of all pseudonyms of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Key([u8; 32]);
 
@@ -19,7 +18,6 @@ impl Key {
         self.join(&Key(Sha256::digest(bytes).into()));
     }
 
-    /// Adds all data of another key.
     pub(crate) fn join(&mut self, other: &Key) {
         for (word, other) in self.0.chunks_exact_mut(8).zip(other.0.chunks_exact(8)) {
             let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
@@ -28,7 +26,6 @@ impl Key {
         }
     }
 
-    /// A pseudonymous number for these bytes.
     pub(crate) fn number(&self, what: &str, bytes: &[u8]) -> u64 {
         let hash =
             Sha256::new().chain_update(self.0).chain_update(what).chain_update([0]).chain_update(bytes);
@@ -36,7 +33,7 @@ impl Key {
         hash.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
     }
 
-    /// `word-0123456789`. A pseudonym with this word is unchanged.
+    /// `word-0123456789`. A pseudonym with this word stays.
     pub(crate) fn word(&self, word: &str, text: &[u8]) -> Vec<u8> {
         if is_word(word, text) {
             return text.to_vec();
@@ -46,7 +43,6 @@ impl Key {
     }
 }
 
-/// True for a pseudonym of this word.
 pub(crate) fn is_word(word: &str, text: &[u8]) -> bool {
     let digits = text.strip_prefix(word.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
     let is_hex = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);

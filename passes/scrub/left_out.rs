@@ -7,20 +7,15 @@ use perfx_pipeline::{Level, Report, by_kind, counted};
 
 use super::zeroed::Zeroed;
 
-/// The data dropped or zeroed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct LeftOut {
     /// Features of a newer perf, or with bytes in no field.
     pub(super) features: BTreeSet<Feature>,
     pub(super) damaged: BTreeSet<Feature>,
     pub(super) kinds: BTreeMap<RecordType, u64>,
-    /// Records of kinds that the rules of the pass leave out.
     pub(super) by_rule: BTreeMap<RecordType, u64>,
-    /// Samples that do not fit their event.
     pub(super) unreadable: u64,
-    /// Bytes outside all sections.
     pub(super) unnamed: u64,
-    /// Bytes in no field.
     pub(super) zeroed: Zeroed,
 }
 
@@ -37,12 +32,11 @@ impl LeftOut {
         }
     }
 
-    /// The records of kinds that the rules of the pass leave out, if there are any.
     pub(crate) fn by_rule(&self) -> Option<String> {
         (!self.by_rule.is_empty()).then(|| by_kind(&self.by_rule))
     }
 
-    /// Reports the counts, as warnings if `checks` is true. Lines about unknown data begin with `prefix`.
+    /// Reports the counts, as warnings if `checks` is set. Lines about unknown data begin with `prefix`.
     pub(crate) fn report(&self, prefix: &str, checks: bool, report: &mut Report) {
         let done = |what: &'static str| if checks { "" } else { what };
         if let Some(padding) = self.zeroed.padding() {

@@ -1,4 +1,4 @@
-//! Zeroes the bytes of records, attrs and features without a known field: they may contain anything.
+//! Zeroes bytes in no known field, which may contain anything.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use perfx_format::decode::{clear_gaps, clear_unknown, decode, gaps_of_sample};
 use perfx_format::{Decoded, Endian, FaultCode, Layout, Layouts, Record, Value, clear};
 use perfx_pipeline::counted;
 
-/// The number of zeroed bytes that were not zero.
+/// Zeroed bytes that were not zero.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Zeroed {
     /// In padding, in reserved fields, and after a NUL.
     padding: u64,
-    /// After the known fields, where a newer kernel or perf may have others.
+    /// After the known fields, where newer kernels or perf may have others.
     unknown: u64,
 }
 
 impl Zeroed {
-    /// Clears the unknown bytes of a record other than a sample. Returns its fields.
+    /// Clears the unknown bytes of a record other than a sample; returns its fields.
     pub(crate) fn record<'r>(
         &mut self,
         record: &Record<'r>,
@@ -26,7 +26,6 @@ impl Zeroed {
         let mut decoded = decode(record, layouts);
         let cleared = clear_gaps(std::mem::take(&mut decoded.gaps), bytes);
         match decoded.issues.iter().any(|issue| issue.code == FaultCode::Rest) {
-            // The caller reports the whole record.
             _ if decoded.has_unknown_layout() => {}
             true => self.unknown += cleared,
             false => self.padding += cleared,
@@ -43,7 +42,6 @@ impl Zeroed {
         }
     }
 
-    /// Clears the unknown bytes of an attr.
     pub(crate) fn attr(&mut self, raw: &mut [u8], endian: Endian) {
         self.unknown += clear_unknown(raw, endian);
     }
@@ -57,7 +55,7 @@ impl Zeroed {
         is_known
     }
 
-    /// Counts bytes that the caller has cleared because they are unknown.
+    /// Counts unknown bytes that the caller has cleared.
     pub(crate) fn add_unknown(&mut self, bytes: u64) {
         self.unknown += bytes;
     }
@@ -67,20 +65,18 @@ impl Zeroed {
         self.unknown += later.unknown;
     }
 
-    /// `3 bytes of padding`, if there are any.
     pub(crate) fn padding(&self) -> Option<String> {
         let bytes = || counted(self.padding, "byte", "bytes") + " of padding";
         (self.padding > 0).then(bytes)
     }
 
-    /// `3 bytes without a known field`, if there are any.
     pub(crate) fn unknown(&self) -> Option<String> {
         let bytes = || counted(self.unknown, "byte", "bytes") + " without a known field";
         (self.unknown > 0).then(bytes)
     }
 }
 
-/// True if the section has unknown bytes: those of a newer perf, or of a damaged section.
+/// True if the section has unknown bytes, from a newer perf or because it is damaged.
 pub(crate) fn has_rest(decoded: &Decoded<'_>) -> bool {
     matches!(decoded.get("rest"), Some(Value::Bytes(rest)) if rest.iter().any(|&byte| byte != 0))
 }

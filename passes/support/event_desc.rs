@@ -1,9 +1,9 @@
-//! Builds feature EVENT_DESC, which contains the names of all events.
+//! Builds feature EVENT_DESC, which has the names of all events.
 
 use perfx_format::features::{EventDesc, write_event_desc};
 use perfx_format::{Endian, Event};
 
-/// The section with these events and names. Attrs get the size of the largest, and at least `size` bytes.
+/// The section with these events and names. All attrs get the size of the largest, at least `size` bytes.
 pub(crate) fn event_desc(
     events: &[Event],
     names: &[Vec<u8>],

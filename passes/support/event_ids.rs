@@ -5,22 +5,20 @@ use std::collections::BTreeSet;
 use perfx_format::record::header_records::with_attr;
 use perfx_format::{Endian, Event, Layouts, Record, add_to_sample_type, sample_type as st};
 
-/// True if ids cannot distinguish events: perf uses IDENTIFIER wherever attrs place the id differently.
+/// True if ids cannot distinguish events: where attrs place the id differently, perf adds IDENTIFIER.
 pub(crate) fn lacks_identifier(events: &[Event]) -> bool {
     events.iter().any(|event| event.attr().sample_type & st::IDENTIFIER == 0)
 }
 
-/// The event with IDENTIFIER in its records.
 pub(crate) fn identified(event: &Event, endian: Endian) -> Event {
     event.edited(endian, |raw| add_to_sample_type(raw, st::IDENTIFIER, endian))
 }
 
-/// Like [`identified`], for the event in a HEADER_ATTR of pipe data; `None` for any other record.
+/// [`identified`] for the event in a HEADER_ATTR of pipe data; `None` for other records.
 pub(crate) fn identified_late(record: &Record<'_>) -> Option<Vec<u8>> {
     with_attr(record, |raw| add_to_sample_type(raw, st::IDENTIFIER, record.endian()))
 }
 
-/// Unused ids, ascending.
 #[derive(Debug)]
 pub(crate) struct FreeIds {
     pub(crate) used: BTreeSet<u64>,
@@ -44,12 +42,11 @@ impl FreeIds {
     }
 }
 
-/// The ids in records of a recording's only event that the event does not list. With other events, such
-/// records would belong to none.
+/// The ids that records of a recording's only event have and the event does not list.
 #[derive(Debug, Default)]
 pub(crate) struct UnlistedIds(BTreeSet<u64>);
 
-/// Maximum number of listed ids; damaged records can have any number.
+/// Damaged records can have any number.
 const MOST_UNLISTED: usize = 1 << 16;
 
 impl UnlistedIds {
@@ -69,7 +66,7 @@ impl UnlistedIds {
         self.0.extend(later.0);
     }
 
-    /// Lists them in the event, replacing the id 0, which means none.
+    /// Lists them in the event, in place of id 0, which means none.
     pub(crate) fn list_in(&self, events: &mut [Event]) {
         if let [event] = events {
             event.ids.retain(|id| *id != 0);

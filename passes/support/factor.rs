@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use perfx_pipeline::{Context as _, Error, Result};
 
-/// A positive decimal number as a fraction of integers, so that a time is rounded only once.
+/// A positive decimal number, kept as a fraction so that a time is rounded only once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Factor {
     pub(crate) numerator: u64,

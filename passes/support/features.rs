@@ -1,4 +1,4 @@
-//! Changes feature sections by one rule, wherever they are: in the header, or among the records of pipe data.
+//! Changes feature sections by one rule, in the header and among the records of pipe data.
 
 use perfx_format::event_name::EventName;
 use perfx_format::features::{EventDesc, read_event_desc, write_event_desc};
@@ -16,7 +16,6 @@ pub(crate) enum Fate {
 }
 
 impl Fate {
-    /// The fate of a section: replaced by `new`, or removed without one.
     pub(crate) fn of(section: &[u8], new: Option<Vec<u8>>) -> Fate {
         match new {
             Some(new) if new == section => Fate::Stays,
@@ -26,7 +25,7 @@ impl Fate {
     }
 }
 
-/// Changes the features that the session has when a pass begins.
+/// Changes the features known when a pass begins.
 pub(crate) fn change_features(session: &mut Session, mut change: impl FnMut(Feature, &[u8]) -> Fate) {
     let features: Vec<_> =
         session.features().iter().map(|(feature, section)| (*feature, section.clone())).collect();
@@ -39,7 +38,6 @@ pub(crate) fn change_features(session: &mut Session, mut change: impl FnMut(Feat
     }
 }
 
-/// Changes the feature in a HEADER_FEATURE or HEADER_TRACING_DATA record.
 pub(crate) fn change_late_feature(
     record: Record<'_>,
     out: &mut Emit<'_>,
@@ -74,7 +72,7 @@ pub(crate) fn change_late_feature(
     }
 }
 
-/// True if perfx cannot decode the record: its kind has no name, or its feature has an impossible number.
+/// True if perfx cannot decode the record: its kind has no name, or its feature an impossible number.
 pub(crate) fn is_unknown(record: &Record<'_>) -> bool {
     let is_too_large = |(number, section): (u64, &[u8])| number > u8::MAX.into() && !section.is_empty();
     record.kind().name().is_none() || feature_section(record).is_some_and(is_too_large)
@@ -91,7 +89,6 @@ pub(crate) fn renamed(
         .map(|renamed| renamed.section)
 }
 
-/// Feature EVENT_DESC with other names and attrs; `None` if it is damaged.
 pub(crate) fn changed_events(
     section: &[u8],
     endian: Endian,

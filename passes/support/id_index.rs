@@ -8,28 +8,23 @@ use perfx_format::record::id_index::{ANY, IdEntry, IdIndex, write_id_index};
 use perfx_format::{Endian, Layouts, Origin, Record, RecordType};
 use perfx_pipeline::{Result, Session};
 
-/// An entry for an id of the host without further facts.
 pub(crate) fn unknown(id: u64) -> IdEntry {
     IdEntry { id, idx: ANY, cpu: ANY, tid: ANY, ..IdEntry::default() }
 }
 
-/// True if neither CPU nor thread is known.
 pub(crate) fn is_unknown(entry: &IdEntry) -> bool {
     (entry.cpu, entry.tid) == (ANY, ANY)
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    /// The new place of its entries.
     pub(crate) at: Slot,
     pub(crate) entries: Vec<IdEntry>,
-    /// True if it has the second array.
+    /// It has the second array.
     pub(crate) long: bool,
-    /// True if it must be rewritten.
     pub(crate) changed: bool,
 }
 
-/// A place among the records of the input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Slot {
     Instead(Origin),
@@ -56,15 +51,13 @@ impl Index {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IndexFacts {
     pub(crate) indexes: Vec<Index>,
-    /// The first AUXTRACE_INFO.
     info: Option<Origin>,
-    /// Events of pipe data among its records: the place and the ids of each.
+    /// Events among the records of pipe data: the place and the ids of each.
     late: Vec<(Origin, Vec<u64>)>,
     queues: Queues,
 }
 
 impl IndexFacts {
-    /// Reads a record of kind ID_INDEX, AUXTRACE_INFO, AUXTRACE or HEADER_ATTR.
     pub(crate) fn learn(&mut self, record: &Record<'_>) -> Result<()> {
         if let Some(index) = IdIndex::of(record) {
             let index = Index::read(&index, record.origin());
@@ -98,27 +91,24 @@ impl IndexFacts {
         self.queues.join(later.queues);
     }
 
-    /// All ids with their events, in the order of the attrs, without duplicates.
+    /// All ids with their events, in attr order, without duplicates.
     pub(crate) fn ids(&self, session: &Session) -> Vec<(u64, usize)> {
         each_once(session.events.iter().map(|event| &event.ids).chain(self.late.iter().map(|(_, ids)| ids)))
     }
 
-    /// True if there is an ID_INDEX, or AUX data that needs one.
     pub(crate) fn is_needed(&self) -> bool {
         !self.indexes.is_empty() || self.info.is_some()
     }
 
-    /// The ids missing in the index, if the recording has or needs one.
     pub(crate) fn missing(&self, ids: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let there: HashSet<u64> =
             self.indexes.iter().flat_map(|index| &index.entries).map(|entry| entry.id).collect();
         let needed = self.is_needed();
-        // 0 does not belong to any event.
+        // 0 belongs to no event.
         let lacks = |(id, _): &&(u64, usize)| needed && *id != 0 && !there.contains(id);
         ids.iter().filter(lacks).copied().collect()
     }
 
-    /// Entries for the `wanted` ids, with the facts about them in the index and the records.
     pub(crate) fn entries(
         &self,
         ids: &[(u64, usize)],
@@ -126,7 +116,7 @@ impl IndexFacts {
         seen: &HashMap<u64, Seen>,
     ) -> Vec<IdEntry> {
         let events: HashMap<u64, usize> = ids.iter().copied().collect();
-        // A fact disproved by one id of an event is disproved for all of them, because all were opened alike.
+        // All ids of an event were opened alike, so a fact disproved for one is disproved for all.
         let mut alike: HashMap<usize, IdEntry> = HashMap::new();
         let one = IdEntry::default();
         for entry in self.indexes.iter().flat_map(|index| &index.entries) {
@@ -164,7 +154,7 @@ impl IndexFacts {
     }
 
     /// Moves records to the right place: before the first AUXTRACE_INFO, but after the attrs of their ids.
-    /// Returns the number of moved records, and where added ids go if there is no index.
+    /// Returns how many, and where added ids go if there is no index.
     pub(crate) fn put_in_order(&mut self) -> (u64, Option<Slot>) {
         let attrs = self.late.last().map(|(origin, _)| *origin);
         let early = |origin: Origin| attrs.is_some_and(|attrs| origin.is_before(attrs));
@@ -195,14 +185,13 @@ impl IndexFacts {
     }
 }
 
-/// Ids with the index of their event, without duplicates.
 pub(crate) fn each_once<'a>(events: impl Iterator<Item = &'a Vec<u64>>) -> Vec<(u64, usize)> {
     let mut known = HashSet::new();
     let ids = events.enumerate().flat_map(|(event, ids)| ids.iter().map(move |&id| (id, event)));
     ids.filter(|(id, _)| known.insert(*id)).collect()
 }
 
-/// The CPU, or the thread if there is one per thread, of each ring buffer. `None`: several.
+/// Each ring buffer's CPU or, if there is one per thread, thread. `None`: several.
 #[derive(Clone, Debug, Default)]
 struct Queues(HashMap<(u64, u64), Option<u64>>);
 
@@ -230,14 +219,13 @@ impl Queues {
     }
 }
 
-/// The facts in the records of an id: CPU and thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     cpu: Always,
     tid: Always,
 }
 
-/// A value that has been the same in all records so far.
+/// A value that is the same in all records so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Always {
     #[default]
@@ -258,7 +246,6 @@ impl Always {
 }
 
 impl Seen {
-    /// The facts in one record, and their id.
     pub(crate) fn of(record: &Record<'_>, layouts: &Layouts) -> Option<(u64, Seen)> {
         let layout = layouts.layout_of(record)?;
         // perf itself writes LOST_SAMPLES and records without a time: they have no CPU.
@@ -266,9 +253,8 @@ impl Seen {
             return None;
         }
         let tid = match layout.pid_tid(record) {
-            // The thread has ended.
             None | Some((_, u32::MAX)) => Always::Never,
-            // An idle CPU: an event for one thread never sees that.
+            // An idle CPU, which an event for one thread never sees.
             Some((_, 0)) => Always::Several,
             Some((_, tid)) => Always::This(tid),
         };

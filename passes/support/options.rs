@@ -1,20 +1,20 @@
-//! Declares the options of a pass once, as a clap `Args` struct: `perfx NAME --option value` and
-//! `perfx run -p NAME:option=value` parse it in the same way.
+//! Declares the options of a pass once, as a clap `Args` struct, which parses both `perfx NAME --option
+//! value` and `perfx run -p NAME:option=value`.
 
 use clap::{ArgMatches, Args, Command};
 use perfx_pipeline::{Error, Pass, Result, bail, did_you_mean};
 
 /// The options of a pass, and its entry in the registry.
 pub trait PassOptions: Args {
-    /// The pass's name, in kebab-case.
+    /// In kebab-case.
     const NAME: &'static str;
     /// A sentence that describes the pass.
     const ABOUT: &'static str;
-    /// `perfx NAME`, if the pass has a command of its own.
+    /// Present if the pass has the command `perfx NAME`.
     const COMMAND: Option<PassCommand> = None;
 
-    /// Creates the pass. This must succeed with all defaults, because `perfx passes` shows the needs of each
-    /// pass. Options that the command requires are in [`PassCommand::one_of`].
+    /// Creates the pass. Must succeed with all defaults, because `perfx passes` shows what each pass needs.
+    /// Options that the command requires are in [`PassCommand::one_of`].
     ///
     /// # Errors
     ///
@@ -22,12 +22,12 @@ pub trait PassOptions: Args {
     fn pass(self) -> Result<Box<dyn Pass>>;
 }
 
-/// The command `perfx NAME` that runs one pass. Its help is the documentation of the options' type.
+/// The command that runs one pass. Its help is the documentation of the options' type.
 #[derive(Clone, Copy, Debug)]
 pub struct PassCommand {
     /// Its heading in `perfx --help`.
     pub group: &'static str,
-    /// Options of which the command requires at least one; may be empty.
+    /// The command requires at least one of these options, if there are any.
     pub one_of: &'static [&'static str],
 }
 
@@ -79,8 +79,7 @@ impl PassSpec {
         self.augment(command)
     }
 
-    /// Creates the pass from the options of a chain: `NAME` or `NAME=VALUE`; in a value, `\` escapes the next
-    /// character.
+    /// Creates the pass from a chain's options: `NAME` or `NAME=VALUE`, where `\` escapes the next character.
     pub(crate) fn parse(&self, options: impl Iterator<Item = String>) -> Result<Box<dyn Pass>> {
         let command = self.options();
         let mut arguments = Vec::new();
@@ -98,7 +97,7 @@ impl PassSpec {
             }
         }
         let matches = command.try_get_matches_from(arguments).map_err(|error| {
-            // The first line is the message; the others describe a command line that does not exist here.
+            // The other lines describe a command line that does not exist here.
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             Error::new(first.trim_start_matches("error: "))
@@ -121,7 +120,7 @@ fn takes_value(command: &Command, name: &str) -> Result<bool> {
     bail!("unknown option `{name}`; available: {}{meant}", names.join(", "));
 }
 
-/// Splits at separators that are not escaped by `\`; the `\` are kept.
+/// Splits at separators without a `\` before them; keeps the `\`.
 pub(crate) fn split(text: &str, separator: char) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();

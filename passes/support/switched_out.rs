@@ -5,21 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use perfx_format::{Endian, Layout, Layouts, Record};
 use perfx_pipeline::{Level, Report, counted};
 
-/// Maximum memory of samples, bytes; beyond that the oldest are dropped.
+/// Maximum memory of samples, bytes; when it is exceeded, the oldest are dropped.
 const HELD_MAX: usize = 32 << 20;
 
-/// The approximate memory of a sample in addition to its bytes.
+/// The approximate memory of a sample besides its bytes.
 const OVERHEAD: usize = 128;
 
-/// The sched_switch samples of the tasks that are off the CPU.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchedOut {
     by_tid: HashMap<u32, HeldSample>,
-    /// The tid of each sample, from the oldest sample on.
+    /// The tids, from the oldest sample on.
     ages: BTreeMap<u64, u32>,
     next_age: u64,
     size: usize,
-    /// The number of samples that were dropped to limit the memory.
     forgotten: u64,
 }
 
@@ -27,7 +25,6 @@ pub(crate) struct SwitchedOut {
 struct HeldSample {
     sample: Box<[u8]>,
     layout: Layout,
-    /// The time of the sample, ns.
     since: u64,
     age: u64,
 }
@@ -65,7 +62,7 @@ impl SwitchedOut {
         self.by_tid.contains_key(&tid)
     }
 
-    /// The sample of a task off the CPU, changed to this time; `period` takes the time when it left, both ns.
+    /// The sample of a task off the CPU, moved to this time; `period` maps the time it left to a period, ns.
     pub(crate) fn sample_at(
         &self,
         tid: u32,
@@ -84,7 +81,6 @@ impl SwitchedOut {
         self.by_tid.len()
     }
 
-    /// Reports the number of samples that were dropped to limit the memory.
     pub(crate) fn report(&self, report: &mut Report) {
         if self.forgotten > 0 {
             let samples = counted(self.forgotten, "sched_switch sample was", "sched_switch samples were");

@@ -1,4 +1,4 @@
-//! Runs passes on recordings of a few records made in memory, to test them beside their code.
+//! Runs passes on small recordings made in memory, for unit tests.
 
 use std::sync::Arc;
 
@@ -9,15 +9,12 @@ use perfx_pipeline::{Job, OutputForm, Result};
 use super::tiny_file;
 pub(crate) use super::tiny_file::words;
 
-/// The fields of samples: IP, TID, TIME and PERIOD.
 pub(crate) const FIELDS: u64 = st::IP | st::TID | st::TIME | st::PERIOD;
 
-/// A sample in user mode of a thread, at this time and with this period.
 pub(crate) fn sample(tid: u64, time: u64, period: u64) -> Vec<u8> {
     record(9, 2, &[0x40_1150, tid << 32 | tid, time, period])
 }
 
-/// A file of these records, see [`tiny_file::file`].
 pub(crate) fn file(
     sample_type: u64,
     flags: u64,
@@ -29,19 +26,15 @@ pub(crate) fn file(
     tiny_file::file(sample_type, flags, &records.concat(), &features)
 }
 
-/// A record whose body are u64s.
 pub(crate) fn record(kind: u32, misc: u16, body: &[u64]) -> Vec<u8> {
     tiny_file::record(kind, misc, &words(body))
 }
 
-/// The output of passes.
 pub(crate) struct Ran {
     pub(crate) recording: Recording,
-    /// The messages, each after its level.
     pub(crate) said: Vec<String>,
 }
 
-/// Runs a chain of passes, as `--passes` gives it, on a file.
 pub(crate) fn ran(chain: &str, file: Vec<u8>) -> Result<Ran> {
     let recording = Recording::from_bytes(file, "tiny.data")?;
     let passes = crate::parse_chain(chain)?;
@@ -65,7 +58,6 @@ impl Ran {
         all
     }
 
-    /// The u64 words of each record after its header.
     pub(crate) fn bodies(&mut self) -> Vec<Vec<u64>> {
         self.each(|record| (1..record.bytes().len() / 8).map(|at| record.u64(8 * at).unwrap()).collect())
     }

@@ -1,10 +1,10 @@
-//! Builds recordings of one event in memory, for unit tests and for those of the program.
+//! Builds recordings of one event in memory, for tests.
 
 pub(crate) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A file of an event of `cpu-clock` with id 11, these fields of samples, `attr.flags`, records and features.
+/// A file with a `cpu-clock` event of id 11: its sample fields, `attr.flags`, records and features.
 pub(crate) fn file(sample_type: u64, flags: u64, data: &[u8], features: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let (attrs, ids, start) = (104, 104 + 144, 104 + 144 + 8);
     let mut bits = [0u64; 4];

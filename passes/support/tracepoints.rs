@@ -1,31 +1,28 @@
-//! Finds the tracepoints of the scheduler among the events of a recording, and the fields in their raw data.
+//! Finds the scheduler's tracepoints among the events of a recording, and the fields of their raw data.
 
 use perfx_format::sample::Sample;
 use perfx_format::tracepoint::TraceField;
 use perfx_format::{ByTracepoint, Layouts, Record, RecordType, sample_type as st};
 use perfx_pipeline::{Context as _, Result, Session, bail};
 
-/// An event that is a tracepoint of the scheduler, with its role in a step.
+/// A scheduler tracepoint, with its role in a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tracepoint<R> {
     pub(crate) role: R,
-    /// The fields of its raw data that the role needs.
     fields: [Option<TraceField>; FIELDS],
 }
 
-/// Maximum number of fields that a role needs.
 const FIELDS: usize = 2;
 
-/// The purpose of an event's samples in a step, depending on the tracepoint.
+/// The purpose of an event's samples, which depends on the tracepoint.
 pub(crate) trait Role: Copy + 'static {
-    /// The role of the tracepoint with this name in system `sched`, and the fields that it needs.
+    /// The role of the tracepoint with this name in system `sched`, and the fields it needs.
     fn of(name: &[u8]) -> Option<(Self, &'static [&'static str])>;
 
-    /// The bits of `attr.sample_type` that its event must have.
     fn needs(self) -> u64;
 }
 
-/// The events of a recording that have a role, by their number.
+/// The role of each event, if any, by event number.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracepoints<R>(Vec<Option<Tracepoint<R>>>);
 
@@ -44,8 +41,8 @@ const RECORDED_BY: [(u64, &str, &str); 4] = [
 ];
 
 impl<R: Role> Tracepoints<R> {
-    /// Finds the tracepoints by the formats in feature TRACING_DATA, from which perf takes their names, too.
-    /// Fails if samples lack what their role needs, or a format lacks a field.
+    /// Finds the tracepoints by the formats in feature TRACING_DATA, like perf. Fails if samples lack what
+    /// their role needs, or a format lacks a field.
     pub(crate) fn of(session: &Session) -> Result<Tracepoints<R>> {
         Tracepoints::find(session).map_err(|error| error.in_file(&session.name))
     }
@@ -79,7 +76,6 @@ impl<R: Role> Tracepoints<R> {
         Ok(Tracepoints(found))
     }
 
-    /// True if the role of any event satisfies the predicate.
     pub(crate) fn any(&self, is_meant: impl Fn(R) -> bool) -> bool {
         self.0.iter().flatten().any(|tracepoint| is_meant(tracepoint.role))
     }
@@ -95,7 +91,6 @@ impl<R: Role> Tracepoints<R> {
 }
 
 impl<R> Tracepoint<R> {
-    /// The field with this number, in the order of [`Role::of`].
     pub(crate) fn field(&self, number: usize, sample: &Record<'_>, layouts: &Layouts) -> Result<u64> {
         let layout = layouts.layout_of(sample).context("no event has its id")?;
         let raw = Sample::parse_known(sample, layout)?.raw.unwrap_or_default();

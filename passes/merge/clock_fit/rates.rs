@@ -49,7 +49,6 @@ impl Cell {
     }
 }
 
-/// The times at which a VCPU certainly did not run.
 struct Rests {
     /// Start and end, ascending.
     rests: Vec<(i64, i64)>,
@@ -70,7 +69,6 @@ impl Rests {
         Rests { first: first.collect(), rests, begin, step }
     }
 
-    /// True if one rest contains this whole range.
     fn covers(&self, from: i64, to: i64) -> bool {
         let number = usize::try_from((to - self.begin) / self.step).unwrap_or(0);
         let first = self.first.get(number).map_or(self.rests.len(), |&first| first as usize);
@@ -89,7 +87,6 @@ impl Schedule<'_> {
         tries.into_iter().find_map(|(rates, window)| {
             let (middle, cells) = self.small_cells(window, rates, &rests, &mut looks)?;
             let (found, rate) = self.best_cell(window, middle, &cells)?;
-            // Relative to the guest's time 0 again.
             let drift = rate - 1.0;
             let offset = found.middle - middle - (middle as f64 * drift) as i64;
             let fit = self.refine(events, window, Fit { offset, drift, ..Fit::default() }, true);
