@@ -30,7 +30,7 @@ fn threads(text: &str) -> Result<u16, String> {
 }
 
 impl ThreadArgs {
-    /// The number of threads for a recording: by default one, if starting another takes longer than the work.
+    /// By default one thread for a recording on which it takes longer to start another than to do the work.
     pub(crate) fn count(self, recording: &Recording) -> usize {
         const SMALL: u64 = 256 << 10;
         let expands = recording.is_compressed() || Presence::is_listed(recording);
@@ -90,7 +90,7 @@ impl FormatArgs {
     }
 }
 
-/// Prints entries as they are found (text, NDJSON), or all at the end as one JSON document.
+/// Prints entries as they are found (text, NDJSON), or together at the end (JSON).
 pub(crate) struct Printer<E> {
     format: Format,
     entries: Vec<E>,
@@ -152,12 +152,11 @@ pub(crate) struct ReadArgs {
     pub(crate) verbosity: VerbosityArgs,
 }
 
-/// A usage error found after the command line was parsed.
+/// A usage error found after parsing.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
 impl Usage {
-    /// Refuses options of `of` where one of them is given: each with whether it is.
     pub(crate) fn refuse(options: &[(&str, bool)], of: &str) -> Result<()> {
         match options.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Usage(format!("{option} is for {of}")).into()),
@@ -174,12 +173,10 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Turns an error in a pass's options into a usage error.
 pub(crate) fn usage(error: perfx_pipeline::Error) -> anyhow::Error {
     Usage(error.to_string()).into()
 }
 
-/// Parses the kind of a record from a name or a number.
 pub(crate) fn record_kind(text: &str) -> Result<RecordType> {
     RecordType::parse(text).ok_or_else(|| {
         let names = RecordType::NAMED.iter().filter_map(|kind| kind.name());

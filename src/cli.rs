@@ -25,7 +25,7 @@ use crate::io::streams::Streams;
 use crate::io::{signals, streams};
 use crate::term::report::{ColorWhen, HEADING, LITERAL, STYLES, VerbosityArgs, tell_failure};
 
-/// The exit codes at the end of `--help`, unless a command has its own.
+/// The end of `--help`, unless a command has its own.
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, and nothing was lost
@@ -58,7 +58,7 @@ struct Entry {
 
 type Ready = Box<dyn FnOnce(&Program) -> Result<u8>>;
 
-/// The entry of a command whose options are of this type.
+/// The entry of a command with options of this type.
 macro_rules! entry {
     ($name:literal, $options:ty) => {
         entry!($name, $options, |command, _| command.run())
@@ -166,7 +166,7 @@ impl Program {
     }
 
     /// Runs a command line, whose first argument is the program's name, in this process; returns the exit
-    /// code. It uses the environment and current directory of the process; a closed pipe ends it.
+    /// code. It uses the environment and current directory of the process; a closed pipe ends the process.
     pub fn run_with(&self, args: impl IntoIterator<Item = OsString>, streams: Streams) -> u8 {
         streams::with(streams, || self.run(args))
     }
@@ -180,7 +180,6 @@ impl Program {
         command.help_template(template + "Options:\n{options}{after-help}").after_help(exit_codes)
     }
 
-    /// The command line with only the `wanted` commands.
     fn command_line_of(&self, wanted: impl Fn(&str) -> bool) -> clap::Command {
         let shared = VerbosityArgs::augment_args(ThreadArgs::augment_args(clap::Command::new("shared")));
         // Accepts shared options before any command, even before `perfx info`, which ignores `-@ 4`.
@@ -194,7 +193,6 @@ impl Program {
         complete(command.args(anywhere).subcommands(own.chain(passes)))
     }
 
-    /// The passes that have a command of their own.
     fn commands(&self) -> impl Iterator<Item = (&PassSpec, PassCommand)> {
         self.passes.iter().filter_map(|spec| Some((spec, spec.command?)))
     }
@@ -202,7 +200,6 @@ impl Program {
     fn listed(&self, command: &clap::Command) -> String {
         let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
             Some(about) => about.to_string(),
-            // clap generates this one itself.
             None => "Print this message or the help of a command".to_owned(),
         };
         let line = |name: &&str| format!("  {LITERAL}{name:<12}{LITERAL:#}{}\n", about(name));
@@ -234,8 +231,8 @@ fn with_heading(arg: Arg) -> Arg {
     if shared || arg.get_help_heading().is_some() { arg } else { arg.help_heading("Command options") }
 }
 
-/// Refills a help text: each paragraph becomes one line, which clap breaks at the width of the terminal.
-/// Lines of examples and lists, which begin with a space, stay.
+/// Makes each paragraph of a help text one line, which clap breaks at the width of the terminal. Examples and
+/// lists, whose lines begin with a space, stay.
 fn refilled(text: &str) -> String {
     let mut filled = String::new();
     let mut last = "";
@@ -254,7 +251,6 @@ fn refilled(text: &str) -> String {
     filled
 }
 
-/// Adds exit codes and headings to each command.
 fn complete(command: clap::Command) -> clap::Command {
     let mut command = command.mut_subcommands(complete);
     if let Some(text) = command.get_long_about().map(|text| refilled(&text.to_string())) {
@@ -308,8 +304,8 @@ impl Program {
         }
     }
 
-    /// Shows a recording given in place of a command; a command's name takes precedence over a file's.
-    /// `help all` is `--help`. Moves colour options to the front. `None` for any other command.
+    /// Shows a recording given in place of a command, unless a command has that name. `help all` becomes
+    /// `--help`. Moves colour options to the front. `None` for any other command.
     fn as_help_or_overview(&self, color: Vec<OsString>, mut words: Vec<OsString>) -> Option<Vec<OsString>> {
         let first = words.get(1)?;
         if first == "help" {
@@ -330,7 +326,7 @@ impl Program {
     }
 
     /// Parses the command line, first with only the command that it seems to name: building the options of
-    /// all commands takes 3 ms, and is done only if that fails, as for a request for help.
+    /// all commands takes 3 ms, and is needed only if that fails, as for a request for help.
     fn parse(&self, args: &[OsString]) -> Result<(ColorWhen, Ready), clap::Error> {
         if let Some(name) = args.iter().skip(1).find(|arg| self.has_command(arg))
             && let Ok(parsed) = self.parse_by(&mut self.command_line_of(|other| name == other), args)
@@ -364,7 +360,6 @@ impl Program {
     }
 }
 
-/// Further commands of perf that perfx lacks: perf runs them on any recording.
 const PERF_COMMANDS: [&str; 14] = [
     "buildid-cache", "c2c", "data", "kmem", "kvm", "kwork", "lock", "mem", "record", "sched", "stat",
     "timechart", "top", "trace",
@@ -394,8 +389,8 @@ const INSTEAD: [(&str, &str); 11] = [
     ("chrome", "perfx export firefox writes stacks over time, for profiler.firefox.com"),
 ];
 
-/// Adds a tip to the error for an unknown command: its replacement, if there is one; perf for another command
-/// of perf; or a perfx command for a misspelt or shortened name.
+/// Adds a tip to the error for an unknown command: its replacement, perf for a command that only perf has, or
+/// the perfx command for a misspelt or shortened name.
 fn with_command_tip(mut error: clap::Error, command: &clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand).cloned() else {
         return error;
@@ -457,7 +452,7 @@ fn with_order_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
 }
 
 /// Adds a tip to the error for an unknown argument, but only for a likely typo. Arguments that merely share
-/// letters may mean something else (`--itrace`, `--in-place`), and a file called `-k` is unlikely.
+/// letters (`--itrace`, `--in-place`) may mean something else, and a file called `-k` is unlikely.
 fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
     if error.kind() != ErrorKind::UnknownArgument {
@@ -475,7 +470,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     }
     let takes_output = named.get_arguments().any(|arg| arg.get_id() == "output");
     let option = given.split('=').next().unwrap_or_default();
-    // An existing file is unlikely to be the output: it may be the input.
+    // An existing file may be an input, so it is unlikely to be meant as the output.
     let tip = if !given.starts_with('-') && takes_output && !std::path::Path::new(&given).exists() {
         format!("to write to {given}, give -o {given}")
     } else if let Some((_, why)) = PERF_ONLY.iter().find(|(name, _)| *name == option)
@@ -489,7 +484,7 @@ fn with_tip(mut error: clap::Error, command: &mut clap::Command, args: &[OsStrin
     error
 }
 
-/// Flushes standard output and returns the exit code. 2 (usage error) stays, even if its message cannot be
+/// Flushes standard output and returns the exit code. A usage error stays 2, even if its message cannot be
 /// written. A closed pipe is not a failure.
 fn after_text(written: io::Result<()>, code: u8) -> u8 {
     match written.and_then(|()| streams::stdout().flush()) {
@@ -500,7 +495,7 @@ fn after_text(written: io::Result<()>, code: u8) -> u8 {
     }
 }
 
-/// Checks that the standard library can make hash tables; without random numbers, it panics.
+/// Without random numbers, the standard library panics when it makes a hash table.
 fn has_random_numbers() -> bool {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -509,7 +504,6 @@ fn has_random_numbers() -> bool {
     made.is_ok()
 }
 
-/// Prints help, or a usage error.
 fn print(error: &clap::Error) -> io::Result<()> {
     if !streams::are_given() {
         return error.print();
@@ -522,14 +516,13 @@ fn print(error: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Reports why the command failed; returns its exit code.
 fn fail(error: &anyhow::Error) -> u8 {
     tell_failure(error);
     let of_options = matches!(error.downcast_ref(), Some(perfx_pipeline::Error::Usage(_)));
     if of_options || error.is::<Usage>() { 2 } else { 1 }
 }
 
-/// The options about colour, with their values, and the other words.
+/// Separates colour options, with their values, from the other words.
 fn split_color(args: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
     let (mut color, mut words) = (Vec::new(), Vec::new());
     let mut args = args.iter().cloned();
@@ -544,7 +537,7 @@ fn split_color(args: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
     (color, words)
 }
 
-/// Decides whether to use colours before the command line is parsed, because errors in it are coloured, too.
+/// Decides before the command line is parsed, because errors in it are coloured, too.
 fn early_color(color: &[OsString]) -> ColorWhen {
     let value = color.last().and_then(|last| last.to_str()).map(|last| last.trim_start_matches("--color="));
     value.and_then(|when| ColorWhen::from_str(when, false).ok()).unwrap_or(ColorWhen::Auto)
@@ -552,9 +545,9 @@ fn early_color(color: &[OsString]) -> ColorWhen {
 
 /// The output that could not be written because the reader closed the pipe.
 enum ClosedPipe {
-    /// The rest of a text, which does not matter.
+    /// The rest of a text is not needed.
     Text,
-    /// The rest of a recording, which is now incomplete.
+    /// The recording is incomplete.
     Recording,
 }
 

@@ -7,7 +7,7 @@ use crate::io::source::Source;
 use crate::io::streams::{coloured_stdout, stderr};
 use crate::term::report::{HEADING, LITERAL, tell_failure};
 
-/// Commands to begin with. A test runs each of them.
+/// Commands to begin with; a test runs each.
 pub const FIRST_COMMANDS: [(&str, &str); 5] = [
     ("perfx perf.data", "a summary on one screen"),
     ("perfx list functions perf.data", "the slowest functions"),
@@ -33,7 +33,6 @@ pub(crate) fn first_page(args: &[OsString]) -> Option<(io::Result<()>, u8)> {
     }
 }
 
-/// Explains how to show a recording on standard input, if there may be one.
 fn say_stdin() {
     if Source::has_stdin() {
         let what =

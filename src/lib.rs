@@ -1,4 +1,4 @@
-//! Contains the commands of perfx, as a library for programs that add passes, for tests and for benchmarks.
+//! The commands of perfx, as a library for programs that add passes, for tests and for benchmarks.
 
 mod args;
 mod cli;

@@ -32,7 +32,7 @@ pub(crate) struct Completion {
     values: Vec<OsString>,
 }
 
-/// Runs `perfx` first; if it prints no values, the script of clap completes commands, options and files.
+/// Runs `perfx` first; if it prints no values, clap's script completes commands, options and files.
 const BASH: &str = r#"
 _perfx_or_values() {
     local line=${COMP_LINE:0:COMP_POINT} words value values
@@ -90,21 +90,20 @@ impl Completion {
             values.iter().try_for_each(|value| writeln!(out, "{value}"))?;
             return Ok(0);
         }
-        // Not straight to standard output: `generate` panics on a closed pipe.
+        // `generate` panics on a closed pipe, so not straight to standard output.
         let mut script = Vec::new();
         generate(self.shell, &mut command_line, "perfx", &mut script);
         let mut script = String::from_utf8(script).context("the script is not text")?;
         match self.shell {
             Shell::Bash => script += BASH,
             Shell::Zsh => {
-                // After the first completion, zsh calls the function with the name of the file.
+                // After the first completion, zsh calls the function named like the file.
                 script = script.replacen("\n_perfx() {", "\n_perfx_options() {", 1);
                 let end = script.rfind("\nif [ \"$funcstack[1]\"").unwrap_or(script.len());
                 script.insert_str(end, ZSH);
             }
             Shell::Fish => {
-                // fish's argparse refuses a short option other than a letter or digit, and then completes
-                // nothing.
+                // fish's argparse refuses other short options than letters and digits, and completes nothing.
                 script = script.replacen(" @/threads= ", " threads= ", 1) + FISH;
                 // For the value of an option, fish looks only at the lines of that option.
                 for (long, short) in values::options(&command_line) {

@@ -1,4 +1,4 @@
-//! `perfx copy` runs no pass: it changes only the form of a recording.
+//! `perfx copy` changes only the form of a recording.
 
 use anyhow::Result;
 use clap::Args;

@@ -72,10 +72,8 @@ Exit codes:
   3  different, or damaged; with --profile, something was lost or is suspect
   4  with --profile: changed";
 
-/// The exit code of a changed profile.
 const CHANGED: u8 = 4;
 
-/// The exit code of a lossy or suspect comparison.
 const SUSPECT: u8 = 3;
 
 pub(crate) type Output<'f> = Document<3, Printed<'f>>;
@@ -90,7 +88,7 @@ pub(crate) enum Printed<'f> {
     Profile(&'f ProfileDiff),
 }
 
-/// The most characters of a value in text; JSON has all.
+/// The maximum length of a value in text, in characters; JSON has all.
 const SHOWN: usize = 120;
 
 impl Diff {
@@ -138,7 +136,7 @@ impl Diff {
     }
 }
 
-/// Counting after a difference needs a second reading, so an input that can be read only once is spooled.
+/// To count after a difference, the input is read twice, so one that can be read only once is spooled.
 fn open(source: &Source) -> Result<Recording> {
     Ok(source.open()?.spooled(&temp_files())?)
 }

@@ -249,8 +249,7 @@ impl Doctor {
         Ok(0)
     }
 
-    /// Reads each input, and passes the result to `say`. An unreadable input is reported, and the others are
-    /// still checked; returns true if there was one.
+    /// Passes what each input contains to `say`. Reports unreadable inputs; returns true if there was one.
     fn each<T>(
         &self,
         read: impl Fn(&Source) -> Result<T>,
@@ -269,7 +268,6 @@ impl Doctor {
         Ok(failed)
     }
 
-    /// Lists the contents that a reader refuses or misreads.
     fn examine_for(&self, reader: &'static Reader) -> Result<u8> {
         let (mut refuses, mut files) = (false, self.format.printer());
         let read = |source: &Source| {
@@ -294,7 +292,6 @@ impl Doctor {
         })
     }
 
-    /// The diagnosis of a recording and its data.
     fn examine(&self, source: &Source, ids: &IdOptions) -> Result<(Diagnosis, Data)> {
         match source.open() {
             Ok(recording) => {
@@ -328,7 +325,7 @@ struct Data {
 const SAMPLES_MAX: u64 = 8 << 20;
 
 impl Data {
-    /// Errors of an examination are reported, but do not fail the diagnosis.
+    /// Errors of this examination do not fail the diagnosis.
     fn of(source: &Source, diagnosis: &Diagnosis, ids: &IdOptions, threads: usize) -> Result<Data> {
         let mut data = Data::default();
         if diagnosis.has_traces {
@@ -358,7 +355,6 @@ fn samples(
     Ok((has_chains.then_some(chains), unnamed))
 }
 
-/// The result; after an error a default, and a message that begins with `what`.
 fn reported<T: Default>(source: &Source, result: Result<T>, what: &str) -> Result<T> {
     result.or_else(|error| {
         let what = format!("{source}: {what}: {}", message(&error));
@@ -382,7 +378,6 @@ fn severity(severity: FindingKind) -> &'static str {
     }
 }
 
-/// The file of a directory that contains the place.
 fn stream<'d>(diagnosis: &'d Diagnosis, location: &Location) -> Option<&'d str> {
     let (stream, _) = location.origin.and_then(Origin::stored_at)?;
     let names = &diagnosis.streams;
@@ -437,7 +432,7 @@ fn unnamed_text(dsos: &[Unnamed]) -> String {
     dsos.iter().map(line).fold(title.to_owned(), |text, line| text + &line)
 }
 
-/// perf's reactions, if worth mentioning, and the repair command: one line, or nothing.
+/// perf's reactions, if worth mentioning, and the repair command, in one line; may be empty.
 fn consequences(code: &Code) -> String {
     let mut notes = Vec::new();
     if (code.perf_61, code.perf_73) != (Reaction::Reads, Reaction::Reads) {
@@ -486,7 +481,6 @@ impl ReaderEntry {
 }
 
 impl FileEntry {
-    /// Problems of the data.
     fn data_text(&self) -> String {
         let chains = self.call_chains.iter().flat_map(ChainQuality::sentences);
         let chains: String = chains.map(|sentence| format!("  broken chains: {sentence}\n")).collect();

@@ -1,5 +1,5 @@
-//! `perfx du` shows where the bytes of a recording are: every byte of the input belongs to one part, and the
-//! bytes of records also to a kind, an event and a process.
+//! `perfx du` shows where the bytes of a recording are: every byte of the input belongs to one part, and
+//! those of records also to a kind, an event and a process.
 
 use std::iter;
 
@@ -55,7 +55,7 @@ pub(crate) enum Printed<'u> {
     Du(&'u Usage),
 }
 
-/// The number of processes shown in text; JSON has all.
+/// The number of processes in text; JSON has all.
 const SHOWN: usize = 20;
 
 impl Du {
@@ -88,12 +88,11 @@ pub(crate) struct ByteTable {
     rows: Vec<ByteRow>,
 }
 
-/// A row; one with only a name counts the rows that are left out.
+/// A row; one with only a name counts omitted rows.
 #[derive(Serialize)]
 struct ByteRow {
     name: String,
     bytes: Option<u64>,
-    /// The total to which `bytes` belongs.
     of: Option<u64>,
     records: Option<u64>,
 }
@@ -109,7 +108,6 @@ impl ByteRow {
     }
 }
 
-/// The tables, without the many small rows.
 pub(crate) fn tables(usage: &Usage) -> Vec<ByteTable> {
     let total = usage.bytes;
     let mut rows: Vec<_> =

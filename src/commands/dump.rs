@@ -1,5 +1,4 @@
-//! `perfx dump` shows the whole recording, one record a line. The text is the same on every machine, so that
-//! it can be used for snapshots.
+//! `perfx dump` shows the whole recording, one record a line, in a text that is the same on every machine.
 
 mod packets;
 
@@ -161,14 +160,13 @@ pub(crate) struct RecordEntry<'r> {
     packets: Option<Vec<PacketEntry<'r>>>,
 }
 
-/// The members of the JSON document, in order: an object, then arrays of parts.
+/// The members of the JSON document, in order: an object, then arrays.
 const MEMBERS: [&str; 5] = ["header", "faults", "events", "features", "records"];
 
-/// The output of dump, and the state of the single JSON document, which is never in memory as a whole.
 struct Shown<W> {
     out: W,
     format: Format,
-    /// The index in [`MEMBERS`] of the member being written, and whether it has content yet.
+    /// The index in [`MEMBERS`] of the current member, and true if it has content.
     member: Option<(usize, bool)>,
 }
 
@@ -199,7 +197,6 @@ impl<W: Write> Shown<W> {
         self.line(part, b"")
     }
 
-    /// Writes JSON in one line, followed by `end`.
     fn line(&mut self, value: &impl Serialize, end: &[u8]) -> io::Result<()> {
         let mut line = Vec::new();
         push_json(&mut line, value, false)?;
@@ -207,7 +204,6 @@ impl<W: Write> Shown<W> {
         self.out.write_all(&line)
     }
 
-    /// Writes the text of whole records.
     fn records(&mut self, mut text: &[u8]) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -223,13 +219,13 @@ impl<W: Write> Shown<W> {
         self.out.write_all(text)
     }
 
-    /// Ends members, and writes empty ones, up to this one.
+    /// Ends members, and writes empty ones, before this one.
     fn advance(&mut self, to: usize) -> io::Result<()> {
         let mut at = match self.member {
             Some((at, _)) => at + 1,
             None => {
                 write!(self.out, "{{\"schema\": {SCHEMA}, \"what\": \"dump\"")?;
-                // Without a header, `header` is left out instead of being empty.
+                // Without a header, `header` is absent, not empty.
                 usize::from(to > 0)
             }
         };
@@ -250,7 +246,6 @@ impl<W: Write> Shown<W> {
         }
     }
 
-    /// Ends the output, after everything or after an error.
     fn end(&mut self, error: Option<&anyhow::Error>) -> io::Result<()> {
         match (self.format, error.map(message)) {
             (Format::Json, error) => {
@@ -317,8 +312,7 @@ impl Dump {
         }
         report.say_faults(recording, Purpose::UseRecords);
         let pipe = recording.form == Form::Pipe;
-        // Other threads would read ahead: when `head` closes the output, they may still wait for the next
-        // records of `perf record -o -`.
+        // Other threads read ahead: after `head` closes the output, they might wait for `perf record -o -`.
         let live = !recording.is_rereadable();
         let threads = if live { 1 } else { self.read.threads.count(recording) };
         if live {
@@ -340,7 +334,7 @@ impl Dump {
                     report.say(Level::Warning, error.to_string());
                 }
                 if live {
-                    // Recorded data is shown while more is recorded.
+                    // The recorder may pause now.
                     out.out.flush()?;
                 }
                 Ok(())
@@ -431,19 +425,18 @@ impl Dump {
 }
 
 struct Records {
-    /// The kinds that are shown, and all that share their bits.
+    /// The kinds that are shown, and others that share their bits.
     wanted: Kinds,
-    /// The kinds that are shown; all if it is empty.
+    /// The kinds that are shown; if empty, all.
     only: Vec<RecordType>,
     /// The kinds after which a page ends, because packets may follow.
     listed: Kinds,
     raw: bool,
     format: Format,
-    /// Buffers of written pages for reuse: the kernel would have to clear new memory for each.
+    /// Written pages, whose memory is reused: the kernel would have to clear new memory.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// The text of consecutive records of a batch.
 struct Page {
     text: Vec<u8>,
     /// The position of the last record, if packets may follow it.
@@ -453,17 +446,15 @@ struct Page {
 }
 
 impl Default for Page {
-    /// The start of a batch.
     fn default() -> Page {
         Page { text: Vec::new(), listed: None, next: Ok(Some(0)) }
     }
 }
 
-/// A page ends after this many bytes, so that memory does not depend on the length of records as text.
+/// A page ends after this many bytes of text, to bound memory.
 const PAGE: usize = 16 << 20;
 
 impl Records {
-    /// Writes a batch, whose first page is already made.
     fn write(
         &self,
         batch: &Batch,
@@ -512,18 +503,16 @@ impl Records {
         Page { text, listed, next }
     }
 
-    /// True if a record is shown. Kinds from 127 on share a bit of the set.
     fn shows(&self, record: &Record<'_>) -> bool {
         self.only.is_empty() || self.only.contains(&record.kind())
     }
 
-    /// True if packets may follow a record.
     fn lists(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let kind = record.kind();
         self.listed.contains(kind) && (kind != RecordType::SAMPLE || trace_of(record, layouts).is_some())
     }
 
-    /// Appends a record: a line, or a comma and a member of the JSON document.
+    /// Appends a record as a line, or as a comma and a member of the JSON document.
     fn push(&self, text: &mut Vec<u8>, record: &Record<'_>, batch: &Batch) {
         let kind = record.kind();
         let misc = misc_names(kind, record.misc());
@@ -542,7 +531,6 @@ impl Records {
             packets: None,
         };
         let begin = text.len();
-        // Writing to memory cannot fail.
         if self.format == Format::Json {
             text.extend_from_slice(b",\n");
             push_json(text, &entry, false).ok();
@@ -551,7 +539,7 @@ impl Records {
             text.push(b'\n');
         }
         if !self.listed.is_empty() && trace_of(record, &batch.layouts).is_some() {
-            // The packets follow in the object.
+            // The object continues with the packets.
             let end = text[begin..].trim_ascii_end().len();
             text.truncate(begin + end - 1);
         }

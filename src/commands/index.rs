@@ -42,7 +42,6 @@ impl Index {
             match self.index(&source, &mut report) {
                 Ok(()) => {}
                 Err(error) if error.is::<Usage>() => return Err(error),
-                // The other recordings are still indexed.
                 Err(error) => {
                     tell_failure(&error);
                     failed = true;

@@ -67,7 +67,7 @@ impl Info {
 
 /// Headings with lines of a label and a text: what `perfx info` prints about a recording.
 pub(crate) fn headings(recording: &mut Recording) -> Vec<(&'static str, Vec<(String, String)>)> {
-    // The caller reads all of the recording, and reports its faults then.
+    // The caller reads the whole recording, and reports its faults then.
     let updates = read_on(recording, &mut Report::default());
     let tracers = Tracers::of(recording);
     let facts = InfoFacts::new(recording, &updates, tracers);

@@ -17,7 +17,7 @@ use crate::args::{Usage, usage};
 use crate::io::output::{MoreArgs, WriteArgs};
 use crate::io::source::Source;
 
-/// Options that only perf inject has, and why perfx refuses them.
+/// Options that only perf inject has, and why.
 pub(crate) const PERF_ONLY: [(&str, &str); 1] = [(
     "--vm-time-correlation",
     "perf 5.13 to 6.11 do that; later versions crash, and perfx inject does not do it",
@@ -159,7 +159,7 @@ struct IdleArgs {
 }
 
 impl IdleArgs {
-    /// Reports each given option as having no effect. Without a guest, --guestmount has none.
+    /// Reports each given option as having no effect; without a guest, --guestmount has none either.
     fn report(&self, guestmount: bool, vmlinux: bool, report: &mut Report) {
         let options = [
             ("--guestmount without --guest-data", guestmount),
@@ -187,7 +187,7 @@ impl Inject {
         self.idle.report(without_guest, self.vmlinux.is_some() && self.itrace.is_none(), &mut report);
         let ids = self.ids.clone().options().map_err(usage)?;
         let source = self.write.source()?;
-        // Without a second run, space is reserved for stacks that can't be unwound.
+        // Unless the passes can run again, space is reserved for stacks that can't be unwound.
         let runs_again = self.convert_callchain && self.write.can_run_again("inject", &source)?;
         let kept = match () {
             () if self.drop_unresolved || self.write.verbosity.like_perf => {
@@ -214,7 +214,7 @@ impl Inject {
             );
         }
         if self.write.in_place && passes.len() == usize::from(build_ids) {
-            // To readers, the feature equals build-id records, which would require moving the data.
+            // Readers treat the feature like build-id records, which would require moving the data.
             let passes = if build_ids { vec![self.build_ids_pass(true, &ids)] } else { Vec::new() };
             if let Some(code) = self.write.rewrite_features_in_place(passes)? {
                 self.write.verbosity.print(&report);
@@ -243,7 +243,6 @@ impl Inject {
         }
     }
 
-    /// The passes for the given options, in the order in which they run.
     fn passes(&self, ids: &IdOptions, kept: Kept) -> Result<Vec<Box<dyn Pass>>> {
         let mut passes: Vec<Box<dyn Pass>> = Vec::new();
         let window = FilterOptions::from(self.window.clone());
@@ -253,7 +252,7 @@ impl Inject {
             ensure!(self.itrace.is_some(), Usage(what.to_owned()));
             passes.push(Box::new(Filter::new(window)));
         }
-        // Decoding reads the code in the images.
+        // Decoding needs the code in the images.
         if self.jit && self.itrace.is_some() {
             passes.push(self.jit_pass(ids)?);
         }
@@ -270,14 +269,14 @@ impl Inject {
                 false => Strip::recorded(),
             }));
         }
-        // This runs before build-ids are added, because samples that it drops hit nothing.
+        // Before build-ids are added: samples that it drops hit nothing.
         if self.sched_stat {
             passes.push(Box::new(sched_stat()));
         }
         if self.jit && self.itrace.is_none() {
             passes.push(self.jit_pass(ids)?);
         }
-        // The build-ids are those of the DSOs that the call chains hit.
+        // Build-ids are needed for the DSOs that these call chains hit.
         if self.convert_callchain {
             passes.push(Box::new(ConvertCallchain::new(kept, ids.clone())));
         }
@@ -295,14 +294,13 @@ impl Inject {
                 MergeOptions { guests, guestmount: self.guestmount.clone(), ..MergeOptions::default() };
             passes.push(guest_pass(options)?);
         }
-        // This runs last, because the others find files and code by addresses.
+        // Last, because the other passes find files and code by addresses.
         if self.aslr {
             passes.push(Box::new(Aslr::new(self.key.clone())));
         }
         Ok(passes)
     }
 
-    /// The pass that adds build-ids: records and the feature, or the feature alone.
     fn build_ids_pass(&self, feature_only: bool, ids: &IdOptions) -> Box<dyn Pass> {
         Box::new(BuildIds::new(BuildIdsOptions { all: self.buildid_all, feature_only, ids: ids.clone() }))
     }
@@ -315,7 +313,6 @@ impl Inject {
         Ok(Box::new(Jit::new(options.with_perf_maps(self.jit_map).with_cache(cache))))
     }
 
-    /// perf's build-id cache.
     fn cache(&self, ids: &IdOptions) -> Result<PathBuf> {
         if let Some(cache) = ids.caches().first() {
             return Ok(cache.clone());

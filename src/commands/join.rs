@@ -37,7 +37,7 @@ use crate::io::source::{InputsArgs, Source, identity, refuse_twice, repeatable, 
     mut_arg("in_place", |option| option.hide(true))
 )]
 pub(crate) struct Join {
-    // Must come before the options that read from it, because those move its values out.
+    // Before the options that it reads, because those move its values out.
     #[command(flatten)]
     inputs: InOrder,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(crate) struct Join {
     mix: bool,
 }
 
-/// The inputs in the order of the command line, both with and without -i.
+/// The inputs as on the command line, with and without -i.
 #[derive(Debug)]
 struct InOrder(Vec<PathBuf>);
 
@@ -145,8 +145,8 @@ impl Join {
         Ok(())
     }
 
-    /// Opens the files of `perf record -z --switch-output`. Only the first can be read alone; all are
-    /// decompressed in order into temporary files, as each needs the state of the one before.
+    /// Opens the files of `perf record -z --switch-output`. Only the first can be read alone; as each needs
+    /// the state of the one before, all are decompressed in order into temporary files.
     fn open_chains(&self, mut inputs: Vec<Input>) -> Result<Vec<Input>> {
         let going_on = inputs.iter_mut().map(|input| input.recording.continues_stream());
         let mut goes_on = going_on.collect::<perfx_format::Result<Vec<bool>>>()?;

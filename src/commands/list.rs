@@ -123,7 +123,6 @@ enum What {
 }
 
 impl What {
-    /// True if it lists fields of tracepoints.
     fn is_of_fields(self) -> bool {
         matches!(
             self,
@@ -270,7 +269,6 @@ fn lines<R>(title: &[&str], rows: &[R], row: impl Fn(&R) -> Vec<String>) -> Vec<
     std::iter::once(title).chain(rows.iter().map(row)).collect()
 }
 
-/// The title of a column of periods.
 fn period(counted: &Counted) -> String {
     match &counted.unit {
         Some(unit) if unit != "samples" => format!("period ({unit})"),

@@ -39,7 +39,7 @@ fn write_pages(command: &clap::Command, folder: &Path) -> Result<()> {
     let mut roff = Vec::new();
     page.render(&mut roff)?;
     let path = folder.join(page.get_filename());
-    // The list of exit codes follows the options.
+    // Makes the list of exit codes a section.
     let text = String::from_utf8(roff)?.replace("\n.SH EXTRA\nExit codes:\n", "\n.SH \"EXIT STATUS\"\n");
     fs::write(&path, line_by_line(&text)).with_context(|| path.display().to_string())
 }
@@ -51,7 +51,7 @@ fn with_usage(command: &clap::Command) -> clap::Command {
     command.override_usage(usage.trim_start_matches("Usage:").trim().to_owned())
 }
 
-/// Keeps the line breaks of examples and tables, which begin with spaces; roff would refill them.
+/// Keeps line breaks in examples and tables, whose lines begin with spaces; roff would refill them.
 fn line_by_line(page: &str) -> String {
     let mut text = String::new();
     let mut inside = false;

@@ -61,7 +61,6 @@ impl Merge {
     }
 }
 
-/// The pass, if the options of its guests are valid.
 pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
     for guest in &options.guests {
         GuestSpec::parse(guest).map_err(usage)?;
@@ -69,7 +68,6 @@ pub(crate) fn guest_pass(options: MergeOptions) -> Result<Box<dyn Pass>> {
     Ok(Box::new(perfx_passes::Merge::new(options)))
 }
 
-/// True if a guest's recording is a directory with a copy of its kernel, which only a directory can hold.
 pub(crate) fn has_kcore(guests: &[OsString]) -> bool {
     let holds =
         |guest: &OsString| GuestSpec::parse(guest).is_ok_and(|guest| guest.path.join(KCORE_DIR).is_dir());

@@ -1,5 +1,4 @@
-//! Contains one file for each command that is more than a pass: a preset of passes and a report. Commands do
-//! not read bytes of the format.
+//! A file for each command that is more than a pass: passes and a report. None reads bytes of the format.
 
 pub(crate) mod completion;
 pub(crate) mod copy;

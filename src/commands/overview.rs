@@ -37,7 +37,6 @@ pub(crate) struct Overview {
     stacks: StackArgs,
 }
 
-/// The lines of `perfx info` to show.
 const FACTS: [(&str, &[&str]); 4] = [
     ("command", &["command"]),
     ("machine", &["architecture", "kernel", "CPUs"]),
@@ -87,7 +86,6 @@ impl Overview {
             text += "\n";
             text += &ranked_text(&ranking.functions(Order::Own, FUNCTIONS), columns());
         }
-        // Quoted where a shell needs it.
         let name = value(&Value::Text(source.to_string().as_bytes()), Style::default());
         text +=
             &if event.is_none() && tracer_of(recording).is_some_and(|tracer| Tracer::ALL.contains(&tracer)) {
@@ -110,7 +108,6 @@ impl Overview {
     }
 }
 
-/// A row for each problem of many call chains.
 fn call_chains(collected: &Collected) -> String {
     let quality = collected.chain_quality();
     let mut found = quality.sentences();

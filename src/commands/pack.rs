@@ -73,17 +73,17 @@ pub(crate) struct Pack {
     verbosity: VerbosityArgs,
 }
 
-/// The last file of a pack, [`MANIFEST`]; `perfx unpack` checks the others by it.
+/// The last file of a pack, [`MANIFEST`], by which `perfx unpack` checks the others.
 pub(crate) type Output<'m> = Document<FORM, &'m Manifest>;
 
 pub(crate) const FORM: u32 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The name of the recording in a pack: a file, or a folder of files.
+/// The recording's name in a pack: a file, or a folder of files.
 pub(crate) const RECORDING: &str = "perf.data";
 
-/// The folder of the build-id cache with a link for each build-id.
+/// The folder in the build-id cache that has a link for each build-id.
 pub(crate) const LINKS: &str = ".build-id";
 
 /// The contents of a pack.
@@ -169,7 +169,6 @@ impl Pack {
         })
     }
 
-    /// Packs one recording; returns the exit code for it.
     fn pack(&self, source: &Source, ids: &IdOptions, output: &OutputArgs) -> Result<u8> {
         let open = || output.open(std::slice::from_ref(source), false);
         let output = (!self.dry_run).then(open).transpose()?;
@@ -229,14 +228,13 @@ impl Pack {
 /// The recording with the build-ids of all DSOs that its samples hit, in a temporary file.
 fn with_build_ids(recording: Recording, ids: &IdOptions, threads: usize) -> Result<Recording> {
     let is_pipe = recording.form == Form::Pipe;
-    // The records of a file stay unchanged.
+    // The records of a file stay.
     let options = BuildIdsOptions { feature_only: !is_pipe, ids: ids.clone(), ..BuildIdsOptions::default() };
     let passes: Vec<Box<dyn Pass>> = vec![Box::new(BuildIds::new(options))];
     let job = Job { recording, passes, threads, temp_files: temp_files() };
     Ok(job.into_recording(if is_pipe { OutputForm::Pipe } else { OutputForm::File })?.0)
 }
 
-/// The files of the recording itself.
 fn recorded_files(source: &Source, recording: &Recording) -> Result<Vec<Entry>> {
     if let Source::Path(folder) = source
         && folder.is_dir()
@@ -270,7 +268,7 @@ fn add_folder(folder: &Path, path: &str, entries: &mut Vec<Entry>) -> Result<()>
     Ok(())
 }
 
-/// Adds the found files; returns the links of the build-id cache, each with its target.
+/// Adds the found files; returns the links of the build-id cache, and their targets.
 fn put_files(found: SymbolFiles, entries: &mut Vec<Entry>) -> BTreeMap<String, String> {
     let mut links = BTreeMap::new();
     let folders = found.folders(&[RECORDING, MANIFEST, LINKS]);
@@ -303,7 +301,7 @@ impl Bytes {
 
     fn reader(&self) -> Result<Box<dyn Read + '_>> {
         Ok(match self {
-            // The position stays unchanged, because standard input shares it with other programs.
+            // The position stays, because standard input shares it with other programs.
             Bytes::Open(file) => Box::new(ReadAt::new(file, 0)),
             Bytes::At(place) => {
                 Box::new(build_id::open(place).with_context(|| place.display().to_string())?.0)
@@ -323,7 +321,7 @@ impl<R> Hashed<R> {
         Hashed { inner, hash: Sha256::new() }
     }
 
-    /// The hash of everything read, in the form of sha256sum.
+    /// The hash of everything read, in sha256sum's form.
     pub(crate) fn sha256(self) -> String {
         hex(&self.hash.finalize())
     }
@@ -337,8 +335,7 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-/// Writes the archive, and returns its manifest. From this machine it has only the contents of files: no
-/// times, owners or modes.
+/// Writes the archive, and returns its manifest. Times, owners and modes of the files are not stored.
 fn write(
     out: &mut dyn Write,
     entries: Vec<Entry>,
@@ -377,5 +374,5 @@ pub(crate) fn about(files: &[PackedFile]) -> String {
     format!("{} of {}", counted(files.len() as u64, "file", "files"), size(bytes))
 }
 
-/// The level of zstd, as in `perfx compress`. Higher levels take several times as long, to save a tenth.
+/// As in `perfx compress`. Higher levels take several times as long, to save a tenth.
 const LEVEL: i32 = 3;

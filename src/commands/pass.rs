@@ -19,7 +19,6 @@ pub(crate) fn command(spec: &PassSpec, PassCommand { one_of, .. }: PassCommand) 
     command.about(about.unwrap_or_default()).long_about(help.unwrap_or_default())
 }
 
-/// Runs the pass with the options and input of the command line.
 pub(crate) fn run(spec: &PassSpec, matches: &ArgMatches) -> Result<u8> {
     // Invalid options are reported before anything is read.
     spec.make(matches).map_err(usage)?;

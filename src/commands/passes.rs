@@ -106,7 +106,6 @@ impl Passes {
     }
 }
 
-/// The needs of the pass for an empty recording.
 fn needs(entry: &PassSpec) -> Result<Needs> {
     let nothing = Cursor::new(Magic::pipe_header(Endian::Little));
     let recording = Recording::from_reader(Box::new(nothing), "nothing".into(), temp_files())?;
@@ -126,7 +125,7 @@ fn kinds_text(kinds: Kinds) -> String {
     if kinds == Kinds::ALL { "every record".to_owned() } else { kinds.names().join(", ") }
 }
 
-/// The name of each option of a pass, the name of its value, if any, and its description.
+/// The name of each option, the name of its value, if any, and its description.
 fn options(entry: &PassSpec) -> impl Iterator<Item = (String, Option<String>, String)> {
     let options: Vec<clap::Arg> =
         entry.options().get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();

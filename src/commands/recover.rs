@@ -72,7 +72,7 @@ impl Recover {
     }
 }
 
-/// True if a record's kind is a number that no perf uses, so its header is damaged.
+/// True if a record has a kind that no perf uses, so its header is damaged.
 fn has_impossible_kinds(batch: &Batch) -> bool {
     let unnamed = Kinds::of(&[RecordType(u32::MAX)]);
     let mut walker = batch.walk();
@@ -84,7 +84,6 @@ fn has_impossible_kinds(batch: &Batch) -> bool {
     false
 }
 
-/// True if all records of [`Kinds::HEADER`] can be read.
 fn has_readable_headers(batch: &Batch) -> bool {
     let headers = Kinds::HEADER;
     let mut walker = batch.walk();

@@ -37,7 +37,7 @@ impl Shim {
         let perf = self.folder.join("perf");
         match fs::read_link(&perf) {
             Ok(to) => {
-                // Of a perfx that was moved or removed, only the name is left.
+                // If perfx was moved or removed, only its name identifies it.
                 let is_perfx = to.file_name() == own.file_name()
                     || fs::canonicalize(&perf).ok() == fs::canonicalize(&own).ok();
                 ensure!(

@@ -30,7 +30,7 @@ impl Sort {
         let source = self.write.source()?;
         let mut recording = source.open()?;
         if recording.is_compressed() {
-            // The pass decompresses records; sorted input is copied unchanged, so the order is checked first.
+            // The pass would decompress sorted input, too, which is to stay, so the order is checked first.
             recording = recording.spooled(&temp_files())?;
             let threads = self.write.threads.count(&recording);
             if in_time_order(&mut recording, threads).is_ok_and(|sorted| sorted) {

@@ -117,7 +117,6 @@ impl Split {
             );
         }
         match folder(&prefix) {
-            // It is created if missing.
             folder if self.names_folder() => drop(writable_above(folder)?),
             folder => check_writable(folder).with_context(|| folder.display().to_string())?,
         }
@@ -150,7 +149,7 @@ impl Split {
         };
         let extras = recording.extras.clone();
         let mut lines = Report::default();
-        // If there are many parts, each thread writes one at a time, so that no thread waits.
+        // With many parts, each thread writes one at a time, so that no thread waits.
         let side_by_side = called.len() >= 2 * threads;
         let (makers, threads) = if side_by_side { (threads, 1) } else { (1, threads) };
         let make = |_: &mut (), (number, (recording, pass)): (usize, Again)| -> Result<Outcome> {
@@ -241,22 +240,21 @@ impl Split {
     }
 }
 
-/// Recordings next to the parts with similar names.
 #[derive(Default)]
 struct Older {
-    /// Files that can only come from an older split with more parts.
+    /// Files that can only come from an older split into more parts.
     parts: Vec<PathBuf>,
-    /// Files that may come from an older split or be something else.
+    /// Files that may come from an older split, or be something else.
     unrelated: Vec<PathBuf>,
 }
 
 impl Older {
-    /// Finds them. Parts have the same ids, command and machine as the whole recording.
+    /// Parts have the ids, command and machine of the whole recording.
     fn find(prefix: &Path, paths: &[PathBuf], by: SplitBy, whole: &Recording) -> Result<Older> {
         let mut older = Older::default();
         let named = |number: usize| named(prefix, &format!("{number:04}"));
         if !matches!(by, SplitBy::Pid | SplitBy::Event | SplitBy::Property(_)) {
-            // Parts are numbered without gaps: after a gap or a different recording, there are no more.
+            // Parts are numbered without gaps.
             let rest = (paths.len() + 1..).map(named).take_while(|path| is_part(path, whole));
             older.parts.extend(rest);
         }
@@ -288,7 +286,7 @@ fn is_part(path: &Path, whole: &Recording) -> bool {
     features.into_iter().all(same) && part.events.iter().all(|event| whole.events.contains(event))
 }
 
-/// A second reader of the recording, and the pass that makes a part from it.
+/// Another reader of the recording, and the pass that makes a part from it.
 type Again = (Option<Recording>, Box<dyn Pass>);
 
 /// Decompresses and spools the recording if necessary; otherwise each part would expand all of it.
@@ -316,13 +314,12 @@ fn without_data(path: &Path) -> PathBuf {
     }
 }
 
-/// A different path for each part.
 fn paths(prefix: &Path, parts: &[Part]) -> Vec<PathBuf> {
     let mut taken = HashSet::new();
     let path = |(number, part): (usize, &Part)| {
         let mut label = match &part.name {
             PartName::Number => format!("{number:04}"),
-            // As perf shows the pid of samples without a process.
+            // perf shows the pid of samples without a process in this way.
             PartName::Pid(pid) => pid.cast_signed().to_string(),
             PartName::Event(name) | PartName::Comm(name) | PartName::Cgroup(name) => {
                 name.iter().take(LABEL_MAX).map(|&byte| in_a_name(byte)).collect()

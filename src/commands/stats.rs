@@ -74,7 +74,7 @@ pub(crate) struct FileCounts {
     counts: Counts,
 }
 
-/// The AUX buffers shown in text; JSON has all.
+/// The number of AUX buffers in text; JSON has all.
 const SHOWN: usize = 16;
 
 impl Stats {
@@ -133,7 +133,6 @@ impl Stats {
     }
 }
 
-/// Counts the packets of the traces. Unreadable traces are only a warning.
 fn packets(source: &Source, threads: usize, report: &mut Report) -> Result<Option<PacketCounts>> {
     let found = match Survey::summary(&mut source.open()?, threads) {
         Ok(found) => found,
@@ -164,7 +163,7 @@ fn text(counts: &Counts) -> String {
     let mut text = fitted(&rows);
 
     let samples = counts.of_kind(RecordType::SAMPLE).records;
-    // perf shows this number instead of the number of samples.
+    // perf shows this number as that of samples.
     let reads = counts.events.iter().any(|event| event.new_values.by_id + event.new_values.by_thread > 0);
     let columns = ["event", "samples", "", "bytes", "period", "lost", "new values"];
     let mut rows = vec![line(&columns[..columns.len() - usize::from(!reads)])];
@@ -194,7 +193,6 @@ fn text(counts: &Counts) -> String {
     text
 }
 
-/// The facts below the tables: each a name with a few words.
 fn facts(counts: &Counts) -> Vec<(&'static str, String)> {
     let told_by = |kind: RecordType| {
         format!("reported by {} {}", units::count(counts.of_kind(kind).records), kind_name(kind))

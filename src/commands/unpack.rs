@@ -96,7 +96,6 @@ impl Unpack {
     }
 }
 
-/// The value of `--max-size`.
 fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|error| error.to_string())
 }
@@ -107,7 +106,7 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
     let mut archive = Archive::new(Decoder::new(BufReader::new(Counting { inner: pack, read: &read }))?);
     let (mut files, mut links, mut manifest) = (BTreeMap::new(), BTreeMap::new(), None);
     let (mut long_path, mut long_link, mut names) = (None, None, 0);
-    // Raw, because otherwise the crate reads names of any length into memory.
+    // Otherwise the crate reads names of any length into memory.
     let entries = archive.entries().context(NOT_A_PACK)?.raw(true);
     for entry in entries {
         let mut entry = entry.context(NOT_A_PACK)?;
@@ -182,32 +181,30 @@ fn unpack(pack: impl Read, folder: &Path, max_size: Option<u64>) -> Result<Manif
 
 const NOT_A_PACK: &str = "not a pack of perfx";
 
-/// The bytes to which a pack may expand: a base, plus a multiple of its size. Recordings and programs shrink
-/// by a factor of 3 to 30; data that shrinks by 100 is nearly empty.
+/// A pack may expand to this, or to a multiple of its size. Recordings and programs shrink by a factor of 3
+/// to 30; data that shrinks by 100 is nearly empty.
 const SIZE_MAX: u64 = 1_000_000_000;
 const SIZE_OF_BYTE: u64 = 100;
 
-/// The maximum number of files, folders and links: a base, plus one for this many bytes. A file has a hash of
-/// 32 bytes in the manifest, and a path with a build-id of 20.
+/// The maximum number of files, folders and links: a base, plus one for this many bytes. In the manifest,
+/// each file has a hash of 32 bytes, and a path with a build-id of 20.
 const NAMES_OF_ANY: u64 = 1000;
 const BYTES_OF_NAME: u64 = 8;
 
-/// The maximum depth of a path.
 const DEPTH_MAX: usize = 256;
 
-/// The longest manifest, bytes; it has about 200 for each file.
+/// The maximum size of the manifest, which has about 200 bytes for each file.
 const MANIFEST_MAX: u64 = 8 << 20;
 
-/// The maximum bytes of all names in an archive.
+/// For all names in an archive, bytes.
 const NAMES_MAX: usize = 16 << 20;
 
-/// The maximum number of missing files to list.
 const LISTED_MAX: usize = 20;
 
-/// The longest name in an archive, bytes: PATH_MAX.
+/// PATH_MAX.
 const NAME_MAX: u64 = 4096;
 
-/// The name of the next entry, if it does not fit into that entry's header.
+/// The next entry's name, if it does not fit in its header.
 fn long_name(entry: &mut impl Read) -> Result<Vec<u8>> {
     let mut name = Vec::new();
     entry.take(NAME_MAX + 1).read_to_end(&mut name)?;
@@ -237,7 +234,6 @@ fn is_of_cache(link: &str, target: &str) -> bool {
     is_link && below.is_some_and(|below| inside(below.into()).is_ok())
 }
 
-/// The manifest, if its version is known.
 fn read_manifest(text: &[u8]) -> Result<Manifest> {
     #[derive(Deserialize)]
     struct Form {
@@ -261,9 +257,7 @@ impl<R: Read> Read for Counting<'_, R> {
     }
 }
 
-/// Totals unpacked so far, with their limits.
 struct Bounds<'c> {
-    /// Bytes read of the pack.
     read: &'c Cell<u64>,
     max_size: Option<u64>,
     bytes: u64,
@@ -310,7 +304,6 @@ impl<R: Read> Read for Bounded<'_, '_, R> {
     }
 }
 
-/// Writes a new file of the pack; returns its size and hash.
 fn write(from: &mut impl Read, folder: &Path, path: &str, bounds: &mut Bounds<'_>) -> Result<(u64, String)> {
     create_above(folder, path, bounds).with_context(|| path.to_owned())?;
     // The mode of perf's files.
@@ -321,7 +314,7 @@ fn write(from: &mut impl Read, folder: &Path, path: &str, bounds: &mut Bounds<'_
     Ok((bytes, from.sha256()))
 }
 
-/// Creates the folders of a path of the pack. Errors don't show the temporary name of `folder`.
+/// Creates the folders of a path. Errors don't show the temporary name of `folder`.
 fn create_above(folder: &Path, path: &str, bounds: &mut Bounds<'_>) -> Result<()> {
     let above = Path::new(path).ancestors().skip(1);
     let missing: Vec<&Path> = above.take_while(|above| !folder.join(above).is_dir()).collect();

@@ -142,7 +142,7 @@ impl PresetArgs {
     }
 }
 
-/// The width of a DSO's name before calls, as in perf's --call-trace.
+/// As in perf's --call-trace.
 const DSO_WIDTH: usize = 50;
 
 impl View {
@@ -175,7 +175,7 @@ impl View {
                 ensure!(like_perf, "{}: it has no hardware trace", recording.name);
                 None
             }
-            // perf script decodes traces without being asked to.
+            // perf script decodes traces by default.
             None if like_perf => has_trace.then(|| self.itrace.as_ref().and_then(Option::as_deref)),
             None => self.itrace.as_ref().map(Option::as_deref),
         };
@@ -203,7 +203,7 @@ impl View {
             has_trace,
         };
         let threads = self.stacks.threads.count(&recording);
-        // The recording itself is consumed, and its trace is not decoded.
+        // The trace of the recording itself is not decoded.
         let undecoded = recording.try_clone().filter(|_| letters.is_none());
         let Traced { recording, mut decoded, before } = match letters {
             Some(letters) => {
@@ -219,7 +219,7 @@ impl View {
                 if let Some(times) = &times {
                     filter = Arc::new(filter.with_times(times));
                 }
-                // The selection of functions depends on all samples.
+                // Functions can be selected only after all samples have been read.
                 let pass = (pass, !filter.chooses_functions());
                 Traced::new(recording, pass, times.as_deref(), &ids, threads, &mut report)?
             }

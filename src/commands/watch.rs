@@ -60,7 +60,7 @@ impl Watch {
         let seen = Seen::default();
         let (report, code) = match &self.command[..] {
             [] => {
-                // Ctrl-C also ends perf record; its last output must still arrive.
+                // Ctrl-C also ends perf record, whose last output must still arrive.
                 survive_interrupt();
                 (self.pass_on(&seen)?, None)
             }
@@ -77,7 +77,6 @@ impl Watch {
         self.verbosity.shows_progress().then(|| Display::start(seen.clone()))
     }
 
-    /// Passes standard input on to standard output.
     fn pass_on(&self, seen: &Seen) -> Result<Report> {
         if io::stdin().is_terminal() {
             bail!(Usage(
@@ -108,7 +107,6 @@ impl Watch {
         Ok(report)
     }
 
-    /// Runs the command, and follows its recording.
     fn follow(&self, seen: &Seen, command: &mut Command) -> Result<(Report, ExitStatus)> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = start(command).with_context(|| format!("can't run {name}"))?;
@@ -157,20 +155,19 @@ fn totals(figures: &Figures, report: &mut Report) {
     }
 }
 
-/// The exit code that a shell would return.
+/// As a shell returns it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     code.and_then(|code| code.try_into().ok()).unwrap_or(1)
 }
 
-/// The maximum number of chunks that wait to be counted; beyond it, the stream waits.
+/// The stream waits while this many chunks are to be counted.
 const CHUNKS: usize = 64;
 
-/// The size of a chunk, bytes: the capacity of a pipe.
+/// The capacity of a pipe.
 const CHUNK: usize = 1 << 16;
 
-/// Copies standard input to standard output as it arrives, and sends it to be counted. If counting has
-/// stopped, copying continues.
+/// Copies standard input to standard output, and sends it to be counted. Continues if counting has stopped.
 fn pass(sender: &SyncSender<Vec<u8>>, seen: &Seen) -> Result<()> {
     let (mut from, mut to) = (io::stdin().lock(), stdout());
     loop {
@@ -184,15 +181,13 @@ fn pass(sender: &SyncSender<Vec<u8>>, seen: &Seen) -> Result<()> {
         }
         chunk.truncate(count);
         to.write_all(&chunk)?;
-        // The next program gets each part of a slow stream at once.
+        // The next program must not wait for the rest of a slow stream.
         to.flush()?;
         seen.add_bytes(count as u64);
-        // A failed display does not stop the data.
         sender.send(chunk).ok();
     }
 }
 
-/// Reads the chunks that [`pass`] sends.
 struct Arrived {
     receiver: Receiver<Vec<u8>>,
     chunk: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The values that the last word of a line may become: names in the recording on the line, files, passes.
+//! Completes the last word of a command line: names in the recording on the line, files, passes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,10 +12,10 @@ use perfx_look::render::is_hidden;
 use perfx_passes::PassSpec;
 use regex::Regex;
 
-/// Above this size, in bytes, a recording is not read for names, so that the shell does not wait.
+/// Larger recordings are not read for names, so that the shell does not wait, bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// Options whose values are names in a list of `perfx list`, the list, and the key of the name in its rows.
+/// Options whose values are names listed by `perfx list`: the list, and the key of the name in its rows.
 const LISTED: [(&[&str], &str, &str); 5] = [
     (&["event", "exclude_event", "events"], "events", "name"),
     (
@@ -28,14 +28,11 @@ const LISTED: [(&[&str], &str, &str); 5] = [
     (&["cgroup", "exclude_cgroup"], "cgroups", "cgroup"),
 ];
 
-/// The options with other values.
 const PASSES: &str = "passes";
 const INPUT: &str = "input";
 
-/// Endings of the names of recordings.
 const ENDINGS: [&str; 3] = [".data", ".perf", ".data.old"];
 
-/// The long and short names of the options that have values.
 pub(super) fn options(command: &clap::Command) -> BTreeSet<(String, Option<char>)> {
     let has_values = |arg: &&Arg| {
         let id = arg.get_id().as_str();
@@ -46,7 +43,7 @@ pub(super) fn options(command: &clap::Command) -> BTreeSet<(String, Option<char>
     own.chain(command.get_subcommands().flat_map(options)).collect()
 }
 
-/// The values of the last word, which may be empty. Empty if commands, options or any files may follow.
+/// Values for the last word, which may be empty. None if commands, options or any files may follow.
 pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsString]) -> Vec<String> {
     let words: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
     let Some([_, before @ .., last]) = words.as_deref() else { return Vec::new() };
@@ -73,7 +70,7 @@ pub(super) fn values(program: &clap::Command, passes: &[PassSpec], words: &[OsSt
     found.into_iter().map(|value| front.to_owned() + &value).collect()
 }
 
-/// True if a file may follow. False if a word of a fixed set is still missing, such as the kind of a list.
+/// True if a file may follow: no word of a fixed set, such as the kind of a list, is missing.
 fn takes_recordings(command: &clap::Command, before: &[&str]) -> bool {
     let (words, files): (Vec<_>, Vec<_>) =
         command.get_positionals().map(Arg::get_possible_values).partition(|values| !values.is_empty());
@@ -94,8 +91,8 @@ fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(is_it)
 }
 
-/// The names in the recording on the line that begin with the last of the comma-separated names in `typed`.
-/// They are escaped if they would not match themselves.
+/// The names in the recording on the line that begin with the last of the comma-separated names in `typed`,
+/// escaped where they would not match themselves.
 fn names(before: &[&str], typed: &str, (what, key): (&str, &str)) -> Vec<String> {
     // Other words may be folders, such as that of --root.
     let is_file = |word: &&&str| !word.starts_with('-') && Path::new(word).is_file();
@@ -110,16 +107,16 @@ fn names(before: &[&str], typed: &str, (what, key): (&str, &str)) -> Vec<String>
     names.into_iter().map(|name| front.to_owned() + &escaped(name)).collect()
 }
 
-/// The names in a list, from another run of this program, whose reports and errors are discarded.
+/// The names in a list, from a silent run of this program.
 fn listed(path: &str, what: &str, key: &str) -> Option<Vec<String>> {
-    // A read from a pipe would take the data from its reader.
+    // Reading a pipe would take the data from its reader.
     fs::metadata(path).ok().filter(|file| file.is_file() && file.len() <= LARGEST)?;
     let mut command = Command::new(std::env::current_exe().ok()?);
     command.args(["list", what, "--json", "-q", "--", path]).stdin(Stdio::null()).stderr(Stdio::null());
     let document: serde_json::Value = serde_json::from_slice(&command.output().ok()?.stdout).ok()?;
     let name = |row: &serde_json::Value| {
         let name = row.get(key)?.as_str().filter(|name| !name.chars().any(is_hidden))?;
-        // A DSO can also be chosen by its file name.
+        // A DSO can also be selected by its file name.
         Some(name.rsplit_once('/').filter(|_| what == "dsos").map_or(name, |(_, name)| name).to_owned())
     };
     Some(document.get("rows")?.as_array()?.iter().filter_map(name).collect())
@@ -143,12 +140,12 @@ fn pass_values(passes: &[PassSpec], typed: &str) -> Vec<String> {
     words.into_iter().map(|word| format!("{front}{word}")).collect()
 }
 
-/// The text up to the last of these separators, with it, and the rest.
+/// The text up to and including the last separator, and the rest.
 fn after_last<'t>(text: &'t str, separators: &[char]) -> (&'t str, &'t str) {
     text.split_at(text.rfind(separators).map_or(0, |at| at + 1))
 }
 
-/// Files whose names end like those of recordings, and the folders beside them; empty without such files.
+/// Files whose names end like those of recordings, with the folders beside them; empty without such files.
 fn recordings(typed: &str) -> Vec<String> {
     let (folder, start) = after_last(typed, &['/']);
     let entries = fs::read_dir(if folder.is_empty() { "." } else { folder }).into_iter().flatten().flatten();

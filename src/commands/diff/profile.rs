@@ -53,7 +53,6 @@ pub(super) struct ProfileArgs {
 }
 
 impl ProfileArgs {
-    /// Refuses options that have no effect.
     pub(super) fn check(&self) -> Result<()> {
         let is_given =
             || self.select.searches() || filter_of(&self.select).map_or(true, |filter| !filter.is_empty());
@@ -81,7 +80,6 @@ impl ProfileArgs {
         Ok((found, report))
     }
 
-    /// Compares the first `split` recordings with the others.
     fn compare(&self, sources: &[Source], split: usize, read: ReadArgs) -> Result<(ProfileDiff, Report)> {
         let options = StackArgs::of(&self.select, read);
         let ids = options.ids()?;
@@ -140,7 +138,6 @@ impl ProfileArgs {
     }
 }
 
-/// Reports the changes, and how they were tested.
 fn report_changes(found: &ProfileDiff, report: &mut Report) {
     let beyond = found.functions.iter().filter(|function| function.change.beyond_noise).count();
     let what = match (found.all.beyond_noise, beyond) {
@@ -219,13 +216,11 @@ pub(super) fn text(found: &ProfileDiff) -> String {
     fitted(&rows)
 }
 
-/// `2.34%`, `23.4%` or `234%`.
 fn three_digits(percent: f64) -> String {
     let digits = if percent < 10.0 { 2 } else { usize::from(percent < 100.0) };
     format!("{percent:.digits$}%")
 }
 
-/// `0.032`, or `4e-9`.
 fn probability(probability: f64) -> String {
     if probability >= 0.001 { format!("{probability:.3}") } else { format!("{probability:.0e}") }
 }

@@ -30,7 +30,7 @@ pub(crate) struct MissingCode {
 ///
 /// # Errors
 ///
-/// The recording cannot be read, or its traces are of a kind that is not decoded.
+/// The recording cannot be read, or its traces are of another kind.
 pub(crate) fn missing(source: &Source, ids: &IdOptions, threads: usize) -> Result<Vec<MissingCode>> {
     let mut recording = source.open()?;
     let survey = Survey::read(&mut recording, threads)?;
@@ -70,7 +70,7 @@ impl MissingCode {
     }
 }
 
-/// The option that finds the code of a DSO; `guest` is the process that runs the DSO's guest.
+/// The option that finds the code of a DSO; `guest` is the host process of the DSO's guest.
 fn advice(known: Option<&Known>, guest: Option<u32>) -> String {
     if let (Some(Known { id: None, .. }), Some(pid)) = (known, guest) {
         return format!(

@@ -36,7 +36,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// The records that are read for packets, even if they are not shown.
+    /// The kinds to be read, even if they are not shown.
     pub(super) const KINDS: Kinds =
         Listing::KINDS.union(Kinds::of(&[RecordType::AUXTRACE, RecordType::SAMPLE]));
 
@@ -44,7 +44,6 @@ impl Packets {
         Packets { listing: Listing::default(), format, unknown: 0 }
     }
 
-    /// Takes in a record of [`Packets::KINDS`], and writes its packets after it if it `is_shown`.
     pub(super) fn write(
         &mut self,
         record: &Record<'_>,
@@ -87,7 +86,6 @@ impl Packets {
         }
     }
 
-    /// Reports packets that are not shown.
     pub(super) fn finish(&self, report: &mut Report) {
         if self.unknown > 0 {
             let records = counted(self.unknown, "record", "records");
@@ -100,10 +98,9 @@ impl Packets {
     }
 }
 
-/// The width of a packet's bytes, as in perf.
 const WIDTH: usize = 16;
 
-/// Replaces `line` with the line of `perf script -D`, which for CoreSight has the id in place of the bytes.
+/// Replaces `line` with that of `perf script -D`, which for CoreSight has the id in place of the bytes.
 fn put_line(packet: &ListedPacket<'_>, line: &mut Vec<u8>) {
     let ListedPacket { offset, bytes, id, text } = packet;
     line.clear();
@@ -122,7 +119,6 @@ fn put_line(packet: &ListedPacket<'_>, line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// The last hexadecimal digit of a number.
 fn hex(number: u64) -> u8 {
     b"0123456789abcdef"[(number & 15) as usize]
 }

@@ -180,7 +180,7 @@ impl Profgen {
 }
 
 impl BranchArgs {
-    /// Reads the recordings one after the other; `add` returns false if no event records branches.
+    /// Reads the recordings in order; `add` returns false if no event records branches.
     fn read(
         &self,
         sources: &[Source],
@@ -217,7 +217,7 @@ impl BranchArgs {
         }
     }
 
-    /// Writes a profile of the program: sums of its branches in this format, or whole stacks.
+    /// Writes sums of the program's branches in this format, or whole stacks.
     fn run(&self, binary: &Path, sums: Option<SumFormat>) -> Result<u8> {
         let sources = self.inputs.sources()?;
         let output = self.output.open(&sources, true)?;

@@ -66,7 +66,6 @@ impl Csv {
         })
     }
 
-    /// Exports one recording into a folder; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, dir: &Path) -> Result<u8> {
         let mut recording = source.open()?;
         let threads = self.stacks.threads.count(&recording);
@@ -80,7 +79,7 @@ impl Csv {
         let mut report = Report::default();
         recording = self.stacks.applied(recording, &mut report)?;
         let selected = report.read.bytes;
-        // Read twice: for names, then for events.
+        // First for names, then for events.
         recording.progress().expect(2);
         let bar = self.stacks.verbosity.progress(&recording);
         let create = |name: &str| -> perfx_pipeline::Result<Box<dyn Write>> {

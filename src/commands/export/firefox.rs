@@ -53,7 +53,7 @@ impl Firefox {
             let threads = self.stacks.threads.count(&collected.recording);
             let lost = losses(&mut collected.recording, threads)?;
             let shown = collected.shown(&mut event, false)?;
-            // Frames of calls are function starts.
+            // Calls from a trace are function starts, without lines.
             let search = collected.search(&ids, !self.no_inline && !self.trace.itrace);
             let named =
                 profile.add(&collected.stacks, search, lost, shown, Clock::of(&collected.recording))?;

@@ -54,19 +54,15 @@ pub(crate) struct Html {
     stacks: StackArgs,
 }
 
-/// Facts about a recording, shown on the page.
 #[derive(Serialize)]
 struct About {
-    /// The name without its folder.
     name: String,
     info: Vec<(&'static str, Vec<(String, String)>)>,
     doctor: FileEntry,
     lost: LostCount,
     time: Times,
     bytes: Vec<ByteTable>,
-    /// Losses and warnings.
     warnings: Vec<String>,
-    /// Problems of many call chains.
     broken_chains: Vec<String>,
 }
 
@@ -132,7 +128,7 @@ impl Html {
         event: &mut ShownEvent,
         report: &mut Report,
     ) -> Result<Read> {
-        // The page does not show where the recording was.
+        // The page does not show the recording's folder.
         let name = recording.name.rsplit('/').next().unwrap_or_default().to_owned();
         let kcore = kcore_of(&recording.name);
         let threads = self.stacks.threads.count(&recording);
@@ -167,7 +163,7 @@ impl Html {
         // A page can show events with different units one after the other.
         collected.chooses_events &= collected.stacks.sampled(&collected.facts).adds_up().is_ok();
         let shown = collected.shown(event, false)?;
-        // Frames of calls are function starts.
+        // Calls from a trace are function starts, without lines.
         let inlined = !self.no_inline && !self.trace.itrace;
         let (placed, found) = named.add(&collected.stacks, collected.search(ids, inlined))?;
         let annotated = match shown.filter(|_| self.annotate > 0) {
@@ -197,5 +193,4 @@ impl Html {
     }
 }
 
-/// Shown places of each fault.
 const PLACES: usize = 3;

@@ -1,4 +1,4 @@
-//! Reads the call stacks that an export prints, by options common to these exports.
+//! Reads the call stacks for exports, by the options that these have in common.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::term::progress::Bar;
 use crate::term::report::VerbosityArgs;
 use crate::term::units::duration;
 
-/// Which samples a command reads, where it searches for symbols, and how it works.
+/// Options that select samples, locate symbols, and control the work.
 #[derive(Args, Debug)]
 pub(crate) struct StackArgs {
     #[command(flatten, next_help_heading = "Samples")]
@@ -35,16 +35,13 @@ pub(crate) struct StackArgs {
     pub(crate) verbosity: VerbosityArgs,
 }
 
-/// The source of such an export.
 pub(crate) struct Collected {
     pub(crate) recording: Recording,
     pub(crate) facts: Facts,
     pub(crate) stacks: Stacks,
-    /// True if samples were selected by their event.
     pub(crate) chooses_events: bool,
-    /// True if call chains were recorded, not unwound from stacks or made of a trace.
+    /// Call chains were recorded, neither unwound from stacks nor made from a trace.
     pub(crate) are_chains_recorded: bool,
-    /// Shown until it is dropped.
     pub(crate) bar: Bar,
 }
 
@@ -57,13 +54,12 @@ impl Collected {
         }
     }
 
-    /// Search options for naming its code.
     pub(crate) fn search<'c>(&'c self, ids: &'c IdOptions, inlined: bool) -> Search<'c> {
         let Collected { recording, facts, .. } = self;
         Search { facts, features: &recording.features, endian: recording.endian, ids, inlined }
     }
 
-    /// The event to count: the selected ones as one, or one of several. `by_samples` ignores periods.
+    /// The event to count: the selected ones together, or one of several. `by_samples` ignores periods.
     pub(crate) fn shown(&mut self, shown: &mut ShownEvent, by_samples: bool) -> Result<Option<u32>> {
         if self.chooses_events {
             self.stacks.unite(&self.facts, by_samples)?;
@@ -96,7 +92,6 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// The grouping of stacks.
     pub(crate) fn grouping(self) -> Grouping {
         let comm = Grouping { comm: true, ..Grouping::default() };
         match self {
@@ -109,7 +104,6 @@ impl By {
         }
     }
 
-    /// Reports that no sample is in a cgroup or container.
     pub(crate) fn say(self, facts: &Facts, stacks: &Stacks, report: &mut Report) {
         let lacks = stacks.labels.iter().all(|label| label.cgroup.is_none()) && !stacks.rows.is_empty();
         let what = match self {
@@ -135,12 +129,11 @@ pub(crate) struct TraceArgs {
 }
 
 impl StackArgs {
-    /// The options of a command that groups them otherwise.
+    /// The options of a command that has some of them in other groups.
     pub(crate) fn of(select: &SelectArgs, ReadArgs { threads, verbosity, .. }: ReadArgs) -> StackArgs {
         StackArgs { select: select.clone(), threads, verbosity }
     }
 
-    /// The places to search for symbols. The error is one of usage.
     pub(crate) fn ids(&self) -> Result<IdOptions> {
         self.select.ids().map_err(usage)
     }
@@ -149,7 +142,7 @@ impl StackArgs {
         filter_of(&self.select)
     }
 
-    /// The recording with the selected samples and what they need, in a temporary file if filtered.
+    /// The selected samples, and records that they need, in a temporary file if filtered.
     pub(crate) fn applied(&self, recording: Recording, report: &mut Report) -> Result<Recording> {
         let filter = self.filter()?;
         if filter.is_empty() {
@@ -159,7 +152,6 @@ impl StackArgs {
         rewritten(recording, vec![Box::new(Filter::new((*filter).clone()))], threads, report)
     }
 
-    /// Reads the selected samples of a recording that can be reread.
     pub(crate) fn collect(
         &self,
         recording: Recording,
@@ -189,7 +181,7 @@ impl StackArgs {
         Ok(Collected { recording, facts, stacks, chooses_events, are_chains_recorded, bar })
     }
 
-    /// Reads the selected samples, or with `itrace` the calls of the trace.
+    /// Reads the selected samples or, with `itrace`, the calls of the trace.
     pub(crate) fn collect_or_trace(
         &self,
         TraceArgs { itrace }: TraceArgs,
@@ -204,7 +196,6 @@ impl StackArgs {
         }
     }
 
-    /// Reads the calls of the trace; also returns the watched ones.
     pub(crate) fn trace(
         &self,
         recording: Recording,
@@ -233,12 +224,12 @@ impl StackArgs {
     }
 }
 
-/// The selected samples. The error is one of usage.
+/// The selection of samples. Fails with a usage error.
 pub(crate) fn filter_of(select: &SelectArgs) -> Result<Arc<FilterOptions>> {
     Ok(Arc::new(select.clone().try_into().map_err(usage)?))
 }
 
-/// Opens the recordings in order; the reports of each follow those of earlier ones.
+/// Opens the recordings in order; each one's reports follow those of earlier ones.
 pub(crate) fn each_recording(
     sources: &[Source],
     report: &mut Report,
@@ -252,8 +243,8 @@ pub(crate) fn each_recording(
     Ok(())
 }
 
-/// The recording with complete call chains, in a temporary file of about its size without stacks: user stacks
-/// (perf record --call-graph dwarf) are unwound, and callers in the link register of aarch64 are inserted.
+/// The recording with complete call chains, in a temporary file: user stacks (perf record --call-graph dwarf)
+/// are unwound, and callers in aarch64's link register are inserted.
 pub(crate) fn with_chains(
     recording: Recording,
     ids: &IdOptions,
@@ -268,28 +259,26 @@ pub(crate) fn with_chains(
 
 /// A recording whose hardware trace is decoded while it is shown.
 pub(crate) struct Traced {
-    /// The recording without the trace: all events, and records of tasks and code.
+    /// Without the trace: all events, and records of tasks and code.
     pub(crate) recording: Recording,
     /// The samples of the trace and the recorded ones; `None` if `recording` has them, or there is no trace.
     pub(crate) decoded: Option<DecodedTrace>,
-    /// The report up to the start of decoding.
     pub(crate) before: Report,
 }
 
-/// The recording for another reading.
+/// The recording, for another reading.
 pub(crate) fn again(recording: &Recording) -> Result<Recording> {
     recording.try_clone().context("the recording can be read only once")
 }
 
 impl Traced {
-    /// A recording without a trace.
     pub(crate) fn none(recording: Recording) -> Traced {
         Traced { recording, decoded: None, before: Report::default() }
     }
 
-    /// Decodes with `pass`, and completes call chains with `ids`. Only `times` are decoded, if given and if
-    /// they contain all that decoding needs. With `streams`, samples are not stored, because a trace of 200
-    /// MB may have 100 GB of them; otherwise they are in the recording, in a temporary file.
+    /// Decodes with `pass`, and completes call chains with `ids`. Decodes only `times`, if given, and if
+    /// nothing else is needed. With `streams`, samples are not stored, because a trace of 200 MB may have 100
+    /// GB of them; otherwise they go into the recording, in a temporary file.
     pub(crate) fn new(
         mut recording: Recording,
         (pass, streams): (Itrace, bool),
@@ -321,8 +310,7 @@ impl Traced {
         Ok(Traced { recording, decoded, before })
     }
 
-    /// Puts what was decoded first in the report; only known losses unless all samples were read
-    /// (`is_whole`).
+    /// Puts the reports of decoding first; only known losses unless all samples were read (`is_whole`).
     pub(crate) fn end(
         (decoded, mut before): (Option<DecodedTrace>, Report),
         is_whole: bool,
@@ -341,7 +329,6 @@ impl Traced {
     }
 }
 
-/// The recording as rewritten by passes, in a temporary file.
 fn rewritten(
     recording: Recording,
     passes: Vec<Box<dyn Pass>>,
@@ -354,7 +341,7 @@ fn rewritten(
     Ok(recording)
 }
 
-/// Reports what was read: for a recording with user stacks its own size, not that of its chains.
+/// Reports the size read: for a recording with user stacks its own, not that of its chains.
 pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stacks) {
     let bytes = if report.read.bytes > 0 { report.read.bytes } else { stacks.bytes };
     report.read = Read { name: Some(recording.name.clone()), records: None, bytes };
@@ -363,7 +350,7 @@ pub(crate) fn say_read(report: &mut Report, recording: &Recording, stacks: &Stac
     }
 }
 
-/// Reports the unit to which the times of many samples are rounded.
+/// Reports the resolution of the times, if they are rounded to a coarse unit.
 pub(crate) fn say_step(report: &mut Report, stacks: &Stacks) {
     if stacks.step > 0 {
         let step = duration(stacks.step);
@@ -371,7 +358,7 @@ pub(crate) fn say_step(report: &mut Report, stacks: &Stacks) {
     }
 }
 
-/// Reports source files in a message, `what` with their number in place of `{}`, and lists them as details.
+/// Reports the number of source files, in place of `{}` in `what`, and lists them as details.
 pub(crate) fn say_files(report: &mut Report, level: Level, files: &BTreeSet<String>, what: &str) {
     if files.is_empty() {
         return;
@@ -381,19 +368,17 @@ pub(crate) fn say_files(report: &mut Report, level: Level, files: &BTreeSet<Stri
     files.iter().for_each(|file| report.say(Level::Detail, format!("source: {}", printable(file))));
 }
 
-/// Reports the source files that are left out.
 pub(crate) fn say_left_out(report: &mut Report, annotated: &Annotated) {
     let outside_of = "left out {} outside the folder of the compiler: --root / takes them from anywhere";
     say_files(report, Level::Warning, &annotated.outside, outside_of);
     say_files(report, Level::Warning, &annotated.links, "left out {}: symbolic links are not followed");
 }
 
-/// Reports problems of many call chains.
 pub(crate) fn say_quality(quality: ChainQuality, report: &mut Report) {
     quality.sentences().into_iter().for_each(|sentence| report.say(Level::Info, sentence));
 }
 
-/// Reports that there are no samples, unless the report says why already. perf decodes traces by default.
+/// Reports that there are no samples, unless the report says why already: perf decodes traces by default.
 pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, report: &mut Report) {
     if report.is_suspect() {
         return;
@@ -414,7 +399,7 @@ pub(crate) fn say_no_samples(tracer: impl FnOnce() -> Option<AuxtraceInfo>, repo
         .say(Level::Warning, format!("the recording has no samples, but a hardware trace of {name}: {way}"));
 }
 
-/// The tracer of a file's AUX data, if it was not decoded; for pipe data it is unknown before the end.
+/// The tracer of a file's AUX data, if not decoded; for pipe data it is unknown before the end.
 pub(crate) fn tracer_of(recording: &Recording) -> Option<AuxtraceInfo> {
     let mut again = again(recording).ok().filter(|_| Presence::is_listed(recording))?;
     let found = Presence::of(&mut again).ok().and_then(|presence| presence.tracer);

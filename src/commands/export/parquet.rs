@@ -70,7 +70,6 @@ pub(crate) struct Parquet {
     stacks: StackArgs,
 }
 
-/// A folder into which the tables are divided.
 enum Key {
     Host,
     Date,
@@ -128,8 +127,7 @@ impl Key {
     }
 }
 
-/// A value in the name of a folder, encoded as Hive does: `%XX` for each byte special in a path or to a
-/// shell, and for bytes that are not UTF-8.
+/// Encodes a value as Hive does: `%XX` for bytes that are special in a path or to a shell, or not UTF-8.
 fn encoded(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for chunk in value.utf8_chunks() {
@@ -148,7 +146,7 @@ fn encoded(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The encoded name of a host; if it is too long for a folder, its beginning and a hash of all of it.
+/// The encoded name of a host; if it is too long for a folder, its beginning and a hash.
 fn host(name: &[u8]) -> Vec<u8> {
     let all = encoded(name);
     if "host=".len() + all.len() <= MOST_NAME {
@@ -159,7 +157,7 @@ fn host(name: &[u8]) -> Vec<u8> {
     [&part, &b"-"[..], short_hash(name).as_bytes()].concat()
 }
 
-/// The longest such beginning, bytes.
+/// The maximum length of that beginning, bytes.
 const MOST_PART: usize = 200;
 
 impl Parquet {
@@ -184,7 +182,6 @@ impl Parquet {
         }
     }
 
-    /// Exports one recording; returns the exit code for it.
     fn export(&self, source: &Source, ids: &IdOptions, keys: &[Key]) -> Result<u8> {
         let recording = source.open_indexed()?;
         refuse_inside(source, &self.dir)?;

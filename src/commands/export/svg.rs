@@ -55,7 +55,7 @@ impl Svg {
         let sampled = stacks.sampled(&facts);
         sampled.say(event, false, &mut report);
         let name = event.map_or("no samples".into(), |event| sampled.name(event));
-        // The title has no folder, only the file's name.
+        // The title has the file's name without its folder.
         let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
         let mut drawn = Drawn { frames: 0, left_out: 0 };
         let picture =

@@ -15,7 +15,6 @@ pub(super) struct InfoFacts<'r> {
     pub(super) recording: &'r Recording,
     pub(super) names: Vec<EventName>,
     pub(super) features: Vec<Section<'r>>,
-    /// The tracer of the AUX data, if known.
     pub(super) tracers: Tracers,
     pub(super) clock: Clock,
     /// `None` without feature SAMPLE_TIME.
@@ -59,14 +58,13 @@ impl<'r> InfoFacts<'r> {
         self.feature(feature).and_then(|decoded| decoded.get(list)).map_or(0, |list| list.items().len())
     }
 
-    /// The name of the PMU with this attr type.
     pub(super) fn pmu(&self, number: u32) -> Option<&'r [u8]> {
         let pmus = self.feature(Feature::PMU_MAPPINGS)?.get("pmus")?.items();
         let pmu = pmus.iter().find(|pmu| pmu.get("type").and_then(|n| n.number()) == Some(number.into()))?;
         pmu.get("name")?.text()
     }
 
-    /// A time of the recording, in RFC 3339, UTC.
+    /// A time of the recording as UTC, in RFC 3339.
     pub(super) fn wall(&self, ns: u64) -> Option<String> {
         Some(rfc3339(self.clock.wall_ns(ns)?))
     }

@@ -233,7 +233,7 @@ pub(super) fn document<'f>(facts: &'f InfoFacts<'_>) -> Output<'f> {
     })
 }
 
-/// The same facts, with a line for each part, and for each item of a list.
+/// The same facts, one line for each part and each item of a list.
 pub(super) fn lines<'f>(facts: &'f InfoFacts<'_>) -> impl Iterator<Item = Output<'f>> {
     let parts = [
         Printed::Header(Header::of(facts)),

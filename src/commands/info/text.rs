@@ -1,5 +1,4 @@
-//! The facts of `perfx info` for people: short lines under a few headings. Long details are only counted;
-//! `perfx dump` shows them.
+//! The text of `perfx info`: short lines under headings. Long lists are counted; `perfx dump` shows them.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +13,9 @@ use perfx_pipeline::ranges;
 use super::facts::{InfoFacts, Section};
 use crate::term::units;
 
-/// Lines of a label and a text.
 pub(super) type Rows = Vec<(String, String)>;
 
-/// Features about the machine; all others are about the recording.
+/// All other features are about the recording.
 const MACHINE: [Feature; 16] = [
     Feature::HOSTNAME,
     Feature::OSRELEASE,
@@ -40,7 +38,7 @@ const MACHINE: [Feature; 16] = [
 /// More features about the machine, possibly long.
 const PMUS: [Feature; 2] = [Feature::CPU_PMU_CAPS, Feature::PMU_CAPS];
 
-/// The lines about everything but the events, below their headings.
+/// Everything about the recording except its events.
 pub(super) fn headings(facts: &InfoFacts<'_>) -> [(&'static str, Rows); 5] {
     let machine: Vec<Feature> = MACHINE.into_iter().chain(PMUS).collect();
     let of_machine = machine.iter().flat_map(|feature| facts.features.iter().find(|s| s.feature == *feature));
@@ -126,7 +124,7 @@ fn time(facts: &InfoFacts<'_>) -> Rows {
         let text = format!("{} is {}", units::time(reference.clock_ns), rfc3339(reference.wall_ns));
         rows.push(row("wall clock", text));
     }
-    // Zeros come from writers that lack the times: of pipe data, or of a file for each buffer.
+    // Zeros come from writers without the times: of pipe data, or of a file for each buffer.
     let Some(times) = facts.times.filter(|times| times.last_ns > 0) else {
         rows.push(row("samples", "no times in the header"));
         return rows;
@@ -256,7 +254,6 @@ fn rows(section: &Section<'_>) -> Rows {
         Feature::E_MACHINE => one("ELF machine", format!("{}, flags {}", get("e_machine"), get("e_flags"))),
         Feature::TOTAL_MEM => one("memory", kib(decoded.get("kb").and_then(|kb| kb.number()))),
         Feature::CLN_SIZE => one("cache line", format!("{} bytes", get("size"))),
-        // Quoted where a shell would need it.
         Feature::CMDLINE => {
             let words = items("arguments").iter();
             let words = words.map(|word| render::value(word, Style::default()));
@@ -335,7 +332,7 @@ fn rows(section: &Section<'_>) -> Rows {
             let (level, ratio) = (get("level"), get("ratio"));
             one("compression", format!("{method}, level {level}, about {ratio} : 1"))
         }
-        // Shown under other headings.
+        // Shown elsewhere.
         Feature::EVENT_DESC
         | Feature::GROUP_DESC
         | Feature::SAMPLE_TIME
@@ -369,7 +366,6 @@ fn caches(all: &[Value<'_>]) -> Rows {
     lines.into_iter().map(|(what, cpus)| row("cache", format!("{what}, CPUs {}", cpus.join("  ")))).collect()
 }
 
-/// The present memory blocks of each node.
 fn memory(decoded: &Decoded<'_>, number: &dyn Fn(&Value<'_>, &str) -> Option<u64>) -> Rows {
     let block = decoded.get("block_size").and_then(|size| size.number()).unwrap_or(0);
     let nodes = decoded.get("nodes").map_or(&[][..], |nodes| nodes.items());

@@ -8,17 +8,15 @@ use perfx_format::record::pt_info::PtInfo;
 use perfx_format::{Event, Record, RecordType};
 use perfx_pipeline::counted;
 
-/// The contents of AUXTRACE_INFO records.
 #[derive(Default)]
 pub(super) struct Tracers {
-    /// The names of the tracers, each once.
+    /// Each tracer once.
     pub(super) names: Vec<&'static str>,
-    /// The configuration of Intel PT and CoreSight, in words.
     pub(super) traced: Vec<String>,
 }
 
 impl Tracers {
-    /// Reads the recording up to the first sample. Pipe data is not read, because it can be read only once.
+    /// Reads the recording up to the first sample, except pipe data, which can be read only once.
     pub(super) fn of(recording: &mut Recording) -> Tracers {
         let mut found = Tracers::default();
         let has_aux = Presence::is_listed(recording) && recording.form != Form::Pipe;
@@ -54,7 +52,6 @@ impl Tracers {
     }
 }
 
-/// The configuration of Intel PT, and the facts about the processor.
 fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
     let has = |bits: u64| config & bits != 0;
     let mut traced = vec![match PtInfo::traces_branches(config) {
@@ -98,7 +95,6 @@ fn intel_pt(info: &PtInfo, config: u64) -> Vec<String> {
 const CONFIGURED: [(u32, &str); 5] =
     [(4, "cycle counts"), (6, "context ids"), (7, "VMIDs"), (11, "timestamps"), (12, "return stack")];
 
-/// The kinds of trace units, and the configuration of the first one.
 fn coresight(info: &EtmInfo) -> Vec<String> {
     let Some(first) = info.units.first() else { return Vec::new() };
     let (kind, config) = match first.kind {

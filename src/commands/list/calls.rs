@@ -13,7 +13,6 @@ use crate::commands::export::input::{StackArgs, say_read};
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, table, without_middle};
 
-/// The choice of the calls to list.
 #[derive(Args, Debug)]
 pub(super) struct CallArgs {
     /// List the spans from a call of A to the next call of B on the same thread
@@ -26,14 +25,14 @@ pub(super) struct CallArgs {
 
 pub(crate) type Output = Document<1, CallList>;
 
-/// The number of calls listed without --head.
+/// Without --head.
 const SLOWEST: usize = 10;
 
-/// The number of callees on a line.
+/// Per line.
 const CALLED: usize = 4;
 
 impl CallArgs {
-    /// Refuses the options for other lists, with a usage error.
+    /// Refuses these options for other lists.
     pub(super) fn refuse(&self) -> Result<()> {
         Usage::refuse(&[("--between", self.between.is_some())], "calls: perfx list calls --between A B")
     }
@@ -145,7 +144,6 @@ fn text(list: &CallList, columns: usize) -> String {
 
 const NS_IN_S: u64 = 1_000_000_000;
 
-/// The length of the longest bar.
 const BAR: u64 = 40;
 
 /// A table with texts on its right.

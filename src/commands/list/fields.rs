@@ -12,7 +12,6 @@ use crate::commands::export::input::{By, StackArgs, each_recording};
 use crate::io::source::InputsArgs;
 use crate::term::units::{count, fitted};
 
-/// The options that define the measure of `list fields`.
 #[derive(Args, Debug)]
 pub(super) struct FieldArgs {
     /// List a row for each value of these fields of the event, or of its samples: pid, tid, comm, cpu, event, syscall,
@@ -34,11 +33,11 @@ pub(super) struct FieldArgs {
 
 pub(crate) type Output = Document<1, FieldTables>;
 
-/// The number of rows of a table that are listed without --head.
+/// Without --head.
 const ROWS: usize = 20;
 
 impl FieldArgs {
-    /// Refuses these options for other lists, with a usage error.
+    /// Refuses these options for other lists.
     pub(super) fn refuse(&self, also_by: bool) -> Result<()> {
         let given = [
             ("--by", !self.by.is_empty() && also_by),
@@ -49,7 +48,6 @@ impl FieldArgs {
         Usage::refuse(&given, "`perfx list fields EVENT`")
     }
 
-    /// The groups of functions and stacks.
     pub(super) fn group(&self) -> Result<Option<By>> {
         if self.by.is_empty() {
             return Ok(None);
@@ -68,7 +66,6 @@ impl FieldArgs {
         self.by.iter().map(|by| Column { from: by, title: by }).collect()
     }
 
-    /// Lists the fields of the event that is the first input.
     pub(super) fn list(
         &self,
         inputs: &InputsArgs,
@@ -111,7 +108,6 @@ impl FieldArgs {
         run(&[measure], None, (&inputs, stacks), (format, head))
     }
 
-    /// A list with a name.
     pub(super) fn ready(
         &self,
         name: &str,
@@ -169,7 +165,6 @@ fn text(tables: &FieldTables) -> String {
     tables.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of a table: the titles of its columns, and its rows.
 fn lines(table: &FieldTable) -> Vec<Vec<String>> {
     let unit = if table.unit.is_some() { " µs" } else { "" };
     let shown: Vec<Vec<String>> = std::iter::once(table.by.clone())
@@ -203,7 +198,6 @@ fn lines(table: &FieldTable) -> Vec<Vec<String>> {
     std::iter::once(title).chain(rows).collect()
 }
 
-/// `1,234.5`.
 fn tenths(value: f64) -> String {
     let tenths = (value.abs() * 10.0).round() as u128;
     let sign = if value < 0.0 && tenths > 0 { "-" } else { "" };

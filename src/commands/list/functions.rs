@@ -16,7 +16,6 @@ use crate::commands::export::input::{
 use crate::io::source::InputsArgs;
 use crate::term::units::{NAME, columns, count, function_within, without_middle};
 
-/// How functions and stacks are listed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct RankArgs {
     /// List only the first N rows [default: all functions, 20 stacks, lines and rows of fields, the 10 slowest calls]
@@ -54,7 +53,6 @@ pub(super) struct RankArgs {
     trace: TraceArgs,
 }
 
-/// The order of functions.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum SortKey {
     /// Samples in the function alone
@@ -83,11 +81,11 @@ pub(crate) fn percentage(text: &str) -> Result<f64, String> {
 
 pub(crate) type Output = Document<1, Ranked>;
 
-/// The number of stacks without --head. Most recordings have thousands, and their lines are long.
+/// Without --head: most recordings have thousands of stacks, with long lines.
 const STACKS: usize = 20;
 
 impl RankArgs {
-    /// Refuses the options of functions and stacks, with a usage error.
+    /// Refuses all these options, with a usage error.
     pub(super) fn refuse_all(&self) -> Result<()> {
         if let Some(head) = self.head {
             let lines = head.saturating_add(1);
@@ -99,7 +97,7 @@ impl RankArgs {
         self.of_rows().map(drop)
     }
 
-    /// The number of calls to list, if given. Refuses the options that only functions and stacks have.
+    /// The number of calls to list, if given. Refuses options for functions and stacks.
     pub(super) fn head_of_calls(&self) -> Result<Option<usize>> {
         self.refuse_insn()?;
         let stacks = [("--inline", self.inline), ("--full-names", self.full_names)];
@@ -108,13 +106,13 @@ impl RankArgs {
         Ok(self.head)
     }
 
-    /// The number of lines to list, if given, and true for instructions. Refuses all other options.
+    /// The number of lines to list, if given, and true for instructions. Refuses other options.
     pub(super) fn of_lines(&self) -> Result<(Option<usize>, bool)> {
         self.refuse_ranks()?;
         Ok((self.head, self.insn))
     }
 
-    /// The number of rows of fields to list, if given. Refuses all other options.
+    /// The number of rows of fields to list, if given. Refuses other options.
     pub(super) fn of_rows(&self) -> Result<Option<usize>> {
         self.refuse_insn()?;
         self.refuse_ranks()?;
@@ -125,14 +123,12 @@ impl RankArgs {
         Usage::refuse(&[("--insn", self.insn)], "lines")
     }
 
-    /// Refuses the options of functions and stacks, except for --head.
     fn refuse_ranks(&self) -> Result<()> {
         let [inline, itrace] = [("--inline", self.inline), ("--itrace", self.trace.itrace)];
         Usage::refuse(&[inline, itrace, ("--full-names", self.full_names)], "functions and stacks")?;
         self.refuse_trees()
     }
 
-    /// Refuses options that only lists of functions have.
     fn refuse_trees(&self) -> Result<()> {
         let given = [
             ("--sort", self.sort.is_some()),
@@ -216,7 +212,7 @@ impl RankArgs {
         if self.trace.itrace && by.is_some() {
             bail!(Usage("--by groups samples; select the calls of a process by --pid".into()));
         }
-        // Samples of a CPU, cgroup or container are not also grouped by the names of threads.
+        // Samples of a CPU, cgroup or container are not grouped by thread names as well.
         let group = by.map(By::grouping).map(|by| Grouping { comm: by.comm && !by.cpu && !by.cgroup, ..by });
         let mut ranking = group.map_or_else(Ranking::default, Ranking::by);
         let mut shown = ShownEvent::default();
@@ -267,7 +263,7 @@ impl RankArgs {
     }
 }
 
-/// A list with lines of at most `columns` characters: wide names lose their middle, but keep 16 characters.
+/// A list with lines of at most `columns` characters: wide names are shortened in the middle, to 16 or more.
 pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
     match ranked {
         Ranked::Functions { rows, .. } => {
@@ -277,7 +273,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
             let groups: Vec<String> =
                 rows.iter().map(|row| row.group.as_deref().map_or_else(String::new, printable)).collect();
             let widest = groups.iter().map(|group| group.chars().count()).max().unwrap_or(0);
-            // Empty unless there are groups.
+            // Empty without groups.
             let group = |text: &str| {
                 if widest > 0 { format!("{text:width$}  ", width = widest.max(5)) } else { String::new() }
             };
@@ -307,7 +303,7 @@ pub(crate) fn text(ranked: &Ranked, columns: usize) -> String {
         Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. } => {
             let line = |row: &CallRow| {
                 let indent = 2 * row.depth as usize;
-                // A function without a symbol has its file's name.
+                // A function without a symbol is named after its file.
                 let file = row.dso.as_deref().map(last);
                 let file = file.filter(|file| row.function != format!("[{file}]"));
                 let file = file.map_or_else(String::new, |file| format!(" ({file})"));
@@ -326,7 +322,7 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The functions of a trace, with a column of the time off the CPU if there is any.
+/// The functions of a trace, with the time off the CPU if there is any.
 fn traced(rows: &[TracedRow], columns: usize) -> String {
     let off_cpu = |row: &TracedRow| row.durations.as_ref().map_or(0, |of| of.off_cpu_ns.0);
     let has_off_cpu = rows.iter().any(|row| off_cpu(row) > 0);

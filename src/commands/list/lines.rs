@@ -16,7 +16,7 @@ use crate::term::units::{NAME, columns, count, function_within, without_middle};
 
 pub(crate) type Output = Document<1, HotLines>;
 
-/// The number of lines that are listed without --head.
+/// Without --head.
 const LINES: usize = 20;
 
 /// Lists the lines of the function or source file that is the first input.

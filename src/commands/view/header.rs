@@ -16,8 +16,7 @@ use perfx_look::render::readable;
 use crate::io::source::Source;
 use crate::term::units;
 
-/// The lines, each after a number sign. As in perf, features of pipe data follow the other lines, or are left
-/// out if this is the `only` output.
+/// The lines, each after a number sign. As in perf, features of pipe data come last; `only` omits them.
 pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String {
     let mut lines = vec!["========".to_owned()];
     let modified = source.metadata().and_then(|metadata| metadata.modified().ok());
@@ -36,7 +35,7 @@ pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String
         later = if only { Vec::new() } else { of_features };
     } else {
         lines.extend(of_features);
-        // The features of perf have numbers from 1 on.
+        // perf's features have numbers from 1 on.
         let known = (1..).map(Feature).map_while(|feature| Some((feature, feature.name()?)));
         let missing = known.filter(|(feature, _)| !recording.features.contains_key(feature));
         let missing: String = missing.map(|(_, name)| format!("{name} ")).collect();
@@ -49,7 +48,7 @@ pub(super) fn text(source: &Source, recording: &Recording, only: bool) -> String
     format!("{}#\n{}", shown(&lines), shown(&later))
 }
 
-/// A moment, ns since 1970, as ctime(3) shows it in UTC.
+/// A time, ns since 1970, as ctime(3) shows it in UTC.
 fn date(ns: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -61,7 +60,6 @@ fn date(ns: u64) -> String {
     format!("{weekday} {month} {:2} {} {}", number(8..10), &text[11..19], &text[..4])
 }
 
-/// A feature's lines.
 fn lines_of(feature: Feature, recording: &Recording) -> Vec<String> {
     let Recording { features, endian, .. } = recording;
     let Some(section) = features.get(&feature) else { return Vec::new() };
@@ -174,7 +172,7 @@ fn events(recording: &Recording) -> Vec<String> {
     recording.events.iter().zip(&names).map(line).collect()
 }
 
-/// The ids in a list, or that it is empty.
+/// The ids in a list, or a text for an empty one.
 fn listed(all: &[Value<'_>], what: &str) -> Vec<String> {
     if all.is_empty() {
         return vec![format!("{what} empty")];

@@ -13,10 +13,9 @@ use crate::term::units::{size, table};
 
 const TICK: Duration = Duration::from_secs(1);
 
-/// The number of events to show, most sampled first.
 const ROWS: usize = 10;
 
-/// Draws until it is dropped, and then clears its lines.
+/// Draws until it is dropped, then clears its lines.
 pub(super) struct Display {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -39,7 +38,7 @@ impl Display {
             }
             bar.finish_and_clear();
         };
-        // Without the thread, the recording continues.
+        // The recording continues even without the thread.
         Display { ended: Some(ended), thread: thread::Builder::new().spawn(draw).ok() }
     }
 }
@@ -51,7 +50,6 @@ impl Drop for Display {
     }
 }
 
-/// The figures, and their change since `before`, which is `seconds` old.
 fn drawn(figures: &Figures, before: &Figures, seconds: f64, elapsed: Duration) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
     let row = |name: &str, now: u64, before: u64| {

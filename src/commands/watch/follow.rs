@@ -22,10 +22,10 @@ use crate::io::output::is_recording;
 use crate::io::signals::try_wait;
 use crate::io::source::{identity, temp_files};
 
-/// The interval between checks of a file without new data.
+/// The interval between checks for new data.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A recording that was followed. It may be renamed (perf record --switch-output) or nameless in the end.
+/// A followed recording. At the end, it may have another name (perf record --switch-output) or none.
 pub(super) struct Found {
     file: File,
     path: PathBuf,
@@ -69,13 +69,11 @@ pub(super) fn until_exit(child: &mut Child, seen: &Seen) -> Result<(ExitStatus, 
     };
     ended.store(true, Ordering::Relaxed);
     for thread in threads {
-        // A failing display does not fail perf.
         thread.join().ok();
     }
     Ok((status, found))
 }
 
-/// The recordings that a process and its children have open.
 fn written_by(pid: u32) -> Vec<PathBuf> {
     let mut recordings = Vec::new();
     let mut processes = vec![pid];
@@ -102,7 +100,7 @@ fn is_written(info: &str) -> bool {
     mode == OFlags::WRONLY || mode == OFlags::RDWR
 }
 
-/// The recording that a file belongs to: the directory of its `data`.
+/// The file itself, or the directory for its `data`.
 fn recording_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if path.ends_with("data") && folder.join("data.0").exists() => folder,
@@ -110,11 +108,10 @@ fn recording_of(path: &Path) -> &Path {
     }
 }
 
-/// A file with records, from an offset on.
 struct Stream {
     path: PathBuf,
     from: u64,
-    /// The events, as a stream has them before the records.
+    /// The events in the form that a stream has before the records.
     front: Vec<u8>,
 }
 
@@ -138,20 +135,19 @@ fn count(stream: Stream, seen: &Seen, ended: &Arc<AtomicBool>) -> Option<JoinHan
     let work = move || {
         let name = stream.path.display().to_string();
         let Ok(file) = Growing::open(stream, seen.clone(), ended) else { return };
-        // Counted once more at the end: while perf finishes the file, data after the records looks like them.
+        // All is counted again at the end: while perf finishes the file, later data may look like records.
         let recording = Recording::from_reader(Box::new(file), name.into(), temp_files());
-        // An error only ends the counting.
         recording.map_err(anyhow::Error::from).and_then(|recording| seen.count(recording)).ok();
     };
     thread::Builder::new().spawn(work).ok()
 }
 
-/// Reads the records of a file as a pipe, while they are written.
+/// Reads the records of a file as a pipe while they are written.
 struct Growing {
     file: File,
     at: u64,
     has_header: bool,
-    /// The events, which come before the records.
+    /// The events, which precede the records.
     front: io::Cursor<Vec<u8>>,
     seen: Seen,
     ended: Arc<AtomicBool>,

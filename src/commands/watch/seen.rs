@@ -9,13 +9,12 @@ use perfx_format::header::Severity;
 use perfx_format::read::Recording;
 use perfx_look::LiveCount;
 
-/// The figures so far, shared with the display.
 #[derive(Clone, Default)]
 pub(super) struct Seen(Arc<Mutex<Figures>>);
 
 #[derive(Clone, Default)]
 pub(super) struct Figures {
-    /// Bytes of the recording, as stored.
+    /// As stored.
     pub(super) bytes: u64,
     pub(super) count: LiveCount,
     /// The names of events, in the order of the counts.
