@@ -1,4 +1,4 @@
-//! Finds the instructions and the source lines of the functions with the most samples, for a page, and for lists.
+//! Lists the instructions and source lines of the functions with the most samples.
 
 mod lines;
 
@@ -29,26 +29,23 @@ use crate::stacks::Stacks;
 
 pub use lines::{HotLines, LineRow, hot_lines};
 
-/// The longest function that is listed, in bytes of code.
 const MOST_CODE: u64 = 64 << 10;
 
-/// The limit of bytes read of all source files.
+/// The maximum size of all source files read, bytes.
 const MOST_SOURCE: u64 = 64 << 20;
 
-/// The longest path of a source file shown, bytes: PATH_MAX. DWARF can give each instruction a longer one.
+/// The longest path of a source file, bytes: PATH_MAX. DWARF can give each instruction a longer one.
 const LONGEST_PATH: usize = 4096;
 
-/// The longest source line shown, characters.
 const LONGEST_LINE: usize = 200;
 
-/// The maximum number of source lines of a function.
 const MOST_LINES: usize = 5000;
 
-/// The lines shown before and after each line that has code.
+/// The number of lines shown before and after each line with code.
 const AROUND: u32 = 3;
 
-/// DWARF can name any file of this machine, and a page may be sent to others. Only files with the extension
-/// of source code are read, in the compiler's folder or below the user's roots, and never through a link.
+/// DWARF can name any file of this machine, and a page may be sent to others. So only files with these
+/// extensions are read, in the compiler's folder or below the user's roots, and never through a link.
 const EXTENSIONS: [&str; 24] = [
     "S", "ads", "adb", "asm", "c", "c++", "cc", "cpp", "cxx", "d", "f", "f90", "go", "h", "hh", "hpp", "hxx",
     "inc", "inl", "ipp", "nim", "rs", "s", "zig",
@@ -65,7 +62,7 @@ pub struct Code {
     pub instructions: Vec<(String, String, Option<u32>)>,
     /// Its source lines with some lines around them, by file and number.
     pub lines: Vec<SourceLine>,
-    /// The reason why there are no instructions.
+    /// Why there are no instructions.
     pub lack: Option<String>,
 }
 
@@ -85,13 +82,13 @@ pub struct SourceLine {
 pub struct Annotated {
     /// The functions, the heaviest first.
     pub functions: Vec<Code>,
-    /// The source files whose text is here, as the compiler wrote their paths.
+    /// The source files whose text is here, by the compiler's paths.
     pub sources: BTreeSet<String>,
-    /// Source files that were not read because they are outside the folder in which the compiler ran.
+    /// Source files not read because they are outside the compiler's folder.
     pub outside: BTreeSet<String>,
-    /// Source files that were not read because they are symbolic links.
+    /// Source files not read because they are symbolic links.
     pub links: BTreeSet<String>,
-    /// For each stack that ends in code here, the number of its instruction, counted through all functions.
+    /// For each stack that ends here, the number of its instruction, counted through all functions.
     spots: HashMap<u32, u64, RandomState>,
 }
 
@@ -102,11 +99,11 @@ impl Annotated {
     }
 }
 
-/// A function: its DSO and the range of its addresses, virtual ones of a file or recorded ones of a kernel.
+/// A function: its DSO, and the range of its addresses: a file's virtual ones, or a kernel's recorded ones.
 type Place = (u32, u64, u64);
 
 /// Lists the `most` functions with the largest weight in samples of `event`. `kcore` is a copy of the
-/// kernel's memory that belongs to the recording.
+/// recorded kernel's memory.
 ///
 /// # Errors
 ///
@@ -143,23 +140,19 @@ pub fn annotate(
     Ok(annotated)
 }
 
-/// The innermost frame of each stack.
 fn innermost_frames(stacks: &Stacks) -> Vec<Frame> {
     let frames: Vec<Frame> = stacks.tree.frames().collect();
     stacks.tree.nodes().map(|(_, frame)| frames[frame as usize]).collect()
 }
 
-/// The functions to list.
 #[derive(Clone, Copy)]
 enum Chosen<'c> {
-    /// This many, the heaviest first.
     Most(usize),
-    /// Those that a name means.
     Named(&'c str),
 }
 
-/// The functions with the largest weight, with their frames; then the kernel, if its functions have no names.
-/// The error contains names that are similar to the chosen one.
+/// The heaviest functions, with their frames; then the kernel, if its functions have no names. The error
+/// contains names that are similar to the chosen one.
 fn heaviest(
     sums: &BTreeMap<u32, BTreeMap<Frame, u64>>,
     chosen: Chosen<'_>,
@@ -213,21 +206,17 @@ fn heaviest(
 struct Listed {
     code: Code,
     hits: Vec<(Frame, u64)>,
-    /// Each frame with its place, also without code.
     places: Vec<(Frame, LinePlace)>,
 }
 
-/// The place of a frame.
 struct LinePlace {
-    /// The address as shown.
+    /// As shown.
     address: u64,
     line: Option<(Arc<str>, u32)>,
-    /// The text of the line, if its file was found.
     text: Option<String>,
 }
 
-/// Lists functions by DSO, so that symbols and DWARF of each are read once; also returns omitted source
-/// files.
+/// Lists functions by DSO, so that its symbols and DWARF are read once; also returns omitted source files.
 fn list(
     chosen: Vec<(Place, Vec<Frame>)>,
     search: Search<'_>,
@@ -266,19 +255,15 @@ fn list(
     (listed.into_values().collect(), Annotated { outside, links, ..Annotated::default() })
 }
 
-/// The source file and line of an offset, as in [`Frame`].
 type LineOf<'p> = Box<dyn Fn(u64) -> Option<(String, u32)> + 'p>;
 
-/// The code of a function.
 struct Span<'p> {
-    /// The offset of its start, as in [`Frame`].
+    /// Where it starts, as in [`Frame`].
     offset: u64,
-    /// The address of its start as shown.
+    /// The start address, as shown.
     start: u64,
-    /// Its bytes, or the reason why there are none.
     bytes: Result<Vec<u8>, String>,
     line: LineOf<'p>,
-    /// The folder in which the compiler ran.
     folder: Option<PathBuf>,
 }
 
@@ -289,7 +274,7 @@ fn file_span<'p>(
     frames: &[Frame],
 ) -> Option<Span<'p>> {
     let first = frames.first()?;
-    // Offsets in the file and addresses differ by the same number within a segment.
+    // Within a segment, addresses minus offsets are constant.
     let offset = first.at.checked_sub(place.address(first.at)?.checked_sub(range.start)?)?;
     let read = || content.and_then(|content| bytes(content, offset, range.end.saturating_sub(range.start)));
     let bytes = match place.symbol(first.at)? {
@@ -300,10 +285,8 @@ fn file_span<'p>(
     Some(Span { offset, start: range.start, bytes, line: Box::new(|at| place.line(at)), folder })
 }
 
-/// Why nothing of another architecture is listed.
 const OTHER_MACHINE: &str = "only x86-64 code can be listed";
 
-/// The code of the recorded kernel and its modules.
 struct Kernel<'s> {
     images: &'s Images<'s>,
     memory: Option<KernelText>,
@@ -337,21 +320,20 @@ impl<'s> Kernel<'s> {
         kernel.memory = kcore.and_then(KernelText::of_copy);
         if let Some(reference) = &facts.reference {
             kernel.file = KernelText::of_file(&sources, reference.kernel, reference);
-            // Without a build-id, this could be another kernel of the same release.
+            // Without a build-id, the running kernel could be another one of the same release.
             let running = |id| KernelText::of_running(&sources, id, reference, &mapped);
             kernel.memory = kernel.memory.or_else(|| reference.kernel.and_then(running));
         }
         kernel
     }
 
-    /// The source lines of the kernel's file, and the wrapping difference of recorded and file addresses.
+    /// The source lines of the kernel's file, and the difference of recorded and file addresses, modulo 2^64.
     fn lines<'f>(&self, files: &'f DwarfFiles) -> Option<(Inlined<'f>, u64)> {
         let file = self.file.as_ref().filter(|file| file.has_dwarf)?;
         let places = DwarfPlaces::of(file.path.clone());
         Some((Inlined::open(files, &places)?, file.shift))
     }
 
-    /// A function at these recorded addresses.
     fn span<'p>(
         &self,
         dso: u32,
@@ -427,7 +409,7 @@ fn function(
         });
         code.instructions.push((format!("{at:x}"), text.clone(), line.map(|line| line as u32)));
     }
-    // An address within an instruction belongs to no sample of this code.
+    // Samples at an address within an instruction do not belong to this code.
     let hit = |frame: &Frame| {
         let at = start.checked_add(frame.at.checked_sub(offset)?)?;
         Some((*frame, listed.binary_search_by_key(&at, |&(at, ..)| at).ok()? as u64))
@@ -435,7 +417,6 @@ fn function(
     Some(Listed { code, hits: frames.iter().filter_map(hit).collect(), places })
 }
 
-/// Up to `size` bytes of a file from an offset on.
 fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
     let size = size.min(MOST_CODE) as usize;
     match content {
@@ -453,22 +434,18 @@ fn bytes(content: &Content, from: u64, size: u64) -> Option<Vec<u8>> {
     }
 }
 
-/// A source file as named by the debug information: the folder of the compiler, and the path.
 type NamedSource = (Option<PathBuf>, Arc<str>);
 
-/// The source files of this machine and of the roots.
 struct SourceFiles<'s> {
     search: Search<'s>,
-    /// True if the lines of samples are wanted, and not only those of functions.
+    /// Lines of samples are wanted, not only those of functions.
     places_samples: bool,
     names: HashSet<Arc<str>>,
     /// The lines of the files that were searched for.
     read: HashMap<NamedSource, Option<Vec<String>>>,
     /// Bytes that may still be read.
     left: u64,
-    /// As in [`Annotated`].
     outside: BTreeSet<String>,
-    /// As in [`Annotated`].
     links: BTreeSet<String>,
 }
 
@@ -498,7 +475,7 @@ impl<'s> SourceFiles<'s> {
         Some((file, number))
     }
 
-    /// These lines and those around them, by file and number, of code compiled in this folder.
+    /// These lines of code compiled in this folder, and those around them, by file and number.
     fn around<'l>(
         &mut self,
         lines: impl Iterator<Item = &'l (Arc<str>, u32)>,

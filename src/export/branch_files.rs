@@ -1,5 +1,5 @@
 //! Collects the branch stacks (`perf record -b`) of all programs and libraries in one reading, and makes a
-//! profile of each whose build-id and file are known.
+//! profile of each one with a known build-id and file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,15 @@ pub struct BranchFiles {
     counts: BranchCounts,
 }
 
-/// The identity of a file in all recordings.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Key {
     Id(BuildId),
-    /// Without a build-id.
     Name(Box<[u8]>),
 }
 
 #[derive(Default, Debug)]
 struct Mapped {
-    /// By recorded name. Copies of a file have several.
+    /// By recorded name, of which copies of a file have several.
     objects: BTreeMap<Box<[u8]>, Object>,
     branches: BranchProfile,
 }
@@ -107,8 +105,8 @@ impl BranchFiles {
         self.counts
     }
 
-    /// Makes the profiles. Files are searched for in the places of `ids`, and read one after the other. Files
-    /// without a build-id or that are not found are left out and reported.
+    /// Makes the profiles. Files are searched for in the places of `ids`, and read one after the other. Those
+    /// without a build-id, or not found, are left out and reported.
     ///
     /// # Errors
     ///
@@ -163,7 +161,7 @@ impl BranchFiles {
     }
 }
 
-/// `None` if the DSO is not a program or library of this machine, or with `with_kernel` its kernel.
+/// `None` unless the DSO is a program or library of the recorded machine or, with `with_kernel`, its kernel.
 fn key_of(dso: &Dso, flags: u32, facts: &Facts, with_kernel: bool) -> Option<Key> {
     let is_file = (with_kernel || !dso.kernel) && dso.machine == Machine::Host && can_have_id(dso, flags);
     (is_file && &*dso.name != b"[vdso]").then(|| match facts.ids.get(dso) {
@@ -172,10 +170,10 @@ fn key_of(dso: &Dso, flags: u32, facts: &Facts, with_kernel: bool) -> Option<Key
     })
 }
 
-/// The limit of bytes of a name within a file name, which has at most 255; the build-id takes up to 40.
+/// The longest name within a file name, bytes: of 255, the build-id takes up to 40.
 const MOST_NAME: usize = 200;
 
-/// The first of the names, without folders and without characters special in a path or to a terminal.
+/// The first name, without folders and characters that are special in a path or to a terminal.
 fn name_of<'n>(names: impl Iterator<Item = &'n Box<[u8]>>) -> String {
     let name = names.map(|name| name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()).min();
     let mut plain = String::new();

@@ -75,7 +75,7 @@ impl Program {
         start(one).is_some_and(|one| Some(one) == start(other))
     }
 
-    /// For each DSO of a recording, whether it is this program; and the ids of others of the same name.
+    /// For each DSO of a recording, true if it is this program; and the ids of others of the same name.
     ///
     /// With `with_kernel`, the kernel and its modules count, too. A kernel without a build-id matches any
     /// file whose name begins with `vmlinux`.
@@ -112,7 +112,7 @@ impl Program {
     }
 }
 
-/// The formats that contain each branch once, with its count.
+/// The formats with each branch once and its count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SumFormat {
     /// The text form of create_llvm_prof, which simpleperf also writes.
@@ -122,7 +122,6 @@ pub enum SumFormat {
 }
 
 impl SumFormat {
-    /// The extension of its files.
     pub(crate) fn extension(self) -> &'static str {
         match self {
             SumFormat::Autofdo => "autofdo",
@@ -131,14 +130,13 @@ impl SumFormat {
     }
 }
 
-/// The longest range of code without a branch that create_llvm_prof and simpleperf accept, bytes.
+/// The longest range without a branch that create_llvm_prof and simpleperf accept, bytes.
 const LONGEST_RANGE: u64 = 1 << 20;
 
-/// An address in the program, or an offset in its file until that is read; `None` is elsewhere.
+/// An address in the program, or an offset until its file is read; `None` is elsewhere.
 type Place = Option<u64>;
 
-/// A branch, and the end of the straight-line code after its target: the source of the next branch, if that
-/// is in the program, too.
+/// A branch, and the straight-line code from its target to the next branch, if that is in the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Trace {
     from: Place,
@@ -146,19 +144,17 @@ struct Trace {
     end: Place,
 }
 
-/// How often a branch was taken and mispredicted.
 #[derive(Clone, Copy, Default, Debug)]
 struct Taken {
     count: u64,
     mispredicted: u64,
 }
 
-/// The code that ran according to a sample.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Stack {
-    /// The call chain, innermost first; empty if the event records none.
+    /// Innermost first; empty if the event records none.
     chain: Box<[Place]>,
-    /// The branches, newest first.
+    /// Newest first.
     branches: Box<[(Place, Place)]>,
 }
 
@@ -166,10 +162,10 @@ struct Stack {
 #[derive(Clone, Default, Debug)]
 pub struct BranchProfile {
     traces: HashMap<Trace, Taken, RandomState>,
-    /// Straight-line code whose preceding branch the hardware trace does not contain.
+    /// Straight-line code without a preceding branch in the hardware trace.
     runs: HashMap<(u64, u64), u64, RandomState>,
     stacks: HashMap<Stack, u64, RandomState>,
-    /// Set if CoreSight traced the program: the text for create_llvm_prof is then that of simpleperf.
+    /// Set if CoreSight traced the program: the text for create_llvm_prof then equals simpleperf's.
     atoms: Option<Atoms>,
     /// The name of the program in the first recording with a hardware trace of it.
     pub(crate) recorded: Option<Box<[u8]>>,
@@ -296,7 +292,6 @@ impl BranchProfile {
         })
     }
 
-    /// Adds runs of a branch list with the branches to them, `count` times.
     fn take_list(&mut self, runs: Vec<ListedRun>, count: u64) {
         self.atoms = self.atoms.or(Some(Atoms { waits: false }));
         for (from, to, end) in runs {
@@ -306,7 +301,6 @@ impl BranchProfile {
         }
     }
 
-    /// Sets the name of the program in a recording, unless it is known.
     fn named(&mut self, name: &[u8]) {
         self.recorded.get_or_insert_with(|| name.into());
     }
@@ -339,7 +333,6 @@ impl BranchProfile {
         self.traces.values().map(|taken| taken.count).sum()
     }
 
-    /// The profile with addresses of the program in place of file offsets.
     pub(crate) fn at_addresses(&self, program: &Program) -> BranchProfile {
         let address = |place: Place| program.elf.address_of(place?);
         let mut moved = BranchProfile { atoms: self.atoms, ..BranchProfile::default() };
@@ -363,10 +356,10 @@ impl BranchProfile {
         *sum = sum.saturating_add(count);
     }
 
-    /// Adds a branch of a hardware trace with the code after its target, or only that code. Nothing is added
-    /// if no place is in the program.
+    /// Adds a branch of a hardware trace and the code after its target, or only that code, if any place is in
+    /// the program.
     ///
-    /// In a stack, a branch out of the program stands for the end of the code: llvm-profgen does not count
+    /// In a stack, a branch out of the program represents the end of the code: llvm-profgen does not count
     /// it. The real branch there begins another stack.
     pub(crate) fn add_traced(&mut self, from: Option<Place>, to: Place, end: Place, count: u64) {
         let end = end.filter(|_| to.is_some());
@@ -391,7 +384,6 @@ impl BranchProfile {
         sum.mispredicted = sum.mispredicted.saturating_add(taken.mispredicted);
     }
 
-    /// Adds the traces of a stack of branches, newest first, without those of the kernel.
     fn add_traces(&mut self, branches: impl Iterator<Item = (Place, Place, bool)>) {
         let mut next: Option<Place> = None;
         for (from, to, mispredicted) in branches {
@@ -432,7 +424,6 @@ impl BranchProfile {
         traces.chain(runs)
     }
 
-    /// The name of the program in the recordings, or else its path.
     fn recorded_name(&self, program: &Program) -> Vec<u8> {
         let own = || program.path.as_os_str().as_bytes();
         self.recorded.as_deref().unwrap_or_else(own).to_vec()
@@ -441,8 +432,8 @@ impl BranchProfile {
     /// Writes the text that `create_llvm_prof --profiler=text` reads: the number of straight-line ranges,
     /// `START-END:COUNT` for each, the number of single addresses (0), the number of branches, and
     /// `FROM->TO:COUNT` for each. END is the address of the branch that ends the range. Addresses are
-    /// relative to the first segment's: in most files, but not in those that lld links, they are file
-    /// offsets. Branches from and to other files cannot be written and are left out.
+    /// relative to the first segment; in most files, except those that lld links, these are file offsets.
+    /// Branches from and to other files cannot be written and are left out.
     fn autofdo(&self, program: &Program, out: &mut dyn Write) -> io::Result<u64> {
         let first = program.elf.first_address();
         let offset = |place: Place| place?.checked_sub(first);
@@ -485,7 +476,7 @@ impl BranchProfile {
 
     /// Writes the pre-aggregated profile of `perf2bolt -pa`: `B FROM TO COUNT MISPREDICTED` for branches,
     /// then `F START END COUNT` for straight-line code, or `f` if the branch to it came from another
-    /// function. `X:0` is outside of the program.
+    /// function. `X:0` is outside the program.
     fn bolt(&self, program: &Program, out: &mut dyn Write) -> io::Result<()> {
         let mut branches: BTreeMap<(Place, Place), Taken> = BTreeMap::new();
         let mut runs: BTreeMap<(u64, u64, bool), u64> = BTreeMap::new();
@@ -512,7 +503,7 @@ impl BranchProfile {
     }
 
     /// Writes the output of `perf script -F ip,brstack --show-mmap-events` for the program: each distinct
-    /// stack once, with its count and any call chain. The program is mapped at the addresses of its file.
+    /// stack once, with its count and any call chain. The program is mapped at its file's addresses.
     ///
     /// # Errors
     ///
@@ -545,7 +536,7 @@ impl BranchProfile {
     }
 }
 
-/// Surveys a recording; also returns whether one of its events records all taken branches.
+/// Surveys a recording; also returns true if one of its events records all taken branches.
 ///
 /// # Errors
 ///
@@ -556,12 +547,11 @@ pub(crate) fn survey(recording: &mut Recording, threads: usize) -> Result<(Facts
     Ok((facts, events.is_empty() || any_records(&events, BranchStacks::Taken)))
 }
 
-/// True if some event records branch stacks with these contents.
 fn any_records(events: &[Event], stacks: BranchStacks) -> bool {
     events.iter().any(|event| Layout::new(event.attr()).branch_stacks() == stacks)
 }
 
-/// The reason why a recording without a hardware trace has no taken branches, and what to record instead.
+/// Why a recording without a hardware trace has no taken branches, and what to record instead.
 pub fn why_no_branches(recording: &Recording) -> &'static str {
     let events = recording.all_events();
     if any_records(&events, BranchStacks::Calls) {
@@ -573,17 +563,15 @@ pub fn why_no_branches(recording: &Recording) -> &'static str {
     }
 }
 
-/// The files whose branches are collected from a recording.
 pub(crate) struct Files<'f> {
     pub(crate) facts: &'f Facts,
-    /// For each DSO, the number of its file, if its branches are wanted.
+    /// For each DSO, the number of its file, if wanted.
     pub(crate) owners: &'f [Option<u32>],
     /// The only file, to collect addresses in place of offsets.
     pub(crate) elf: Option<&'f ElfFile>,
     pub(crate) keeps_stacks: bool,
 }
 
-/// The branches of a recording or a part of it.
 #[derive(Default)]
 pub(crate) struct Collected {
     pub(crate) profiles: HashMap<u32, BranchProfile>,
@@ -619,7 +607,6 @@ impl Files<'_> {
 }
 
 impl Files<'_> {
-    /// Adds up the branches of a hardware trace in the files.
     pub(crate) fn count(&self, ran: &Ran) -> Collected {
         let mut all = Collected::default();
         all.counts.traced = 1;
@@ -657,7 +644,6 @@ impl Files<'_> {
     }
 }
 
-/// A branch between places in files, each with the number of the file.
 struct Jump {
     from: Option<(u32, u64)>,
     to: Option<(u32, u64)>,
@@ -781,7 +767,7 @@ pub fn say_runs(left_out: u64, program: &Path, report: &mut Report) {
 mod tests {
     use super::*;
 
-    /// An ELF file in memory whose only segment is the code from offset 0x40 on, at 0x401040.
+    /// An ELF file in memory; its only segment is the code from offset 0x40 on, at 0x401040.
     fn program() -> (tempfile::TempDir, Program) {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(16, 0);
@@ -818,11 +804,10 @@ mod tests {
     fn branches_and_the_code_between_two_are_summed_in_each_format() {
         let (_folder, program) = program();
         let mut offsets = BranchProfile::new(true);
-        // Of a stack of a sample, newest first: from one function to the other, and a loop in it.
+        // The stack of a sample, newest first: from one function to the other, and a loop in it.
         let stack =
             [(Some(0x90), OUT, false), (Some(0x80), Some(0x70), true), (Some(0x44), Some(0x60), false)];
         offsets.add_traces(stack.into_iter());
-        // Of a hardware trace.
         offsets.add_traced(Some(Some(0x80)), Some(0x70), Some(0x90), 4);
         offsets.add_traced(None, Some(0x50), Some(0x58), 2);
         offsets.add_traced(None, Some(0x50), OUT, 7);

@@ -14,7 +14,7 @@ use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
 use perfx_samples::SampleView;
 
-/// Distinct stacks as a tree: a node is a frame that was called from the stack of its parent.
+/// Distinct stacks as a tree: a node is a frame called from the stack of its parent.
 #[derive(Clone, Default, Debug)]
 pub struct StackTree {
     frames: IndexSet<Frame, RandomState>,
@@ -26,7 +26,7 @@ impl StackTree {
     /// The stack without frames.
     pub const ROOT: u32 = u32::MAX;
 
-    /// The distinct frames, in the order of their numbers.
+    /// All frames, in the order of their numbers.
     pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame> {
         self.frames.iter().copied()
     }
@@ -44,8 +44,8 @@ impl StackTree {
         self.nodes.iter().copied()
     }
 
-    /// Adds the stacks to the tree of names `nodes`; `names` has the names of each frame, outermost first. A
-    /// name for which `restarts` is true drops its callers. Returns the node of each stack.
+    /// Adds the stacks to `nodes`, a tree of names; `names` has those of each frame, outermost first. A name
+    /// for which `restarts` is true drops its callers. Returns the node of each stack.
     pub(crate) fn renamed(
         &self,
         nodes: &mut IndexSet<(u32, u32), RandomState>,
@@ -53,7 +53,6 @@ impl StackTree {
         restarts: impl Fn(u32) -> bool,
     ) -> Vec<u32> {
         let mut placed: Vec<u32> = Vec::with_capacity(self.nodes.len());
-        // A parent has a lower number than its children, so its node is known.
         for (parent, frame) in self.nodes() {
             let mut node = placed.get(parent as usize).copied().unwrap_or(Self::ROOT);
             for &name in &names[frame as usize] {
@@ -73,12 +72,11 @@ impl StackTree {
         numbered(self.nodes.insert_full((parent, frame)).0)
     }
 
-    /// Adds a chain of frames, innermost first, that the stack `outer` called.
     pub(crate) fn push(&mut self, outer: u32, chain: &[u32]) -> Result<u32> {
         chain.iter().rev().try_fold(outer, |stack, &frame| self.child(stack, frame))
     }
 
-    /// Adds the frames and nodes of another tree; returns their new numbers.
+    /// Adds another tree; returns the new numbers of its frames and nodes.
     pub(crate) fn absorb(&mut self, other: &StackTree) -> Result<Numbers> {
         let frames: Vec<u32> = other.frames().map(|frame| self.frame(frame)).collect::<Result<_>>()?;
         let mut nodes: Vec<u32> = Vec::with_capacity(other.nodes.len());
@@ -90,7 +88,6 @@ impl StackTree {
     }
 }
 
-/// The numbers that frames and nodes of one tree have in another.
 pub(crate) struct Numbers {
     pub(crate) frames: Vec<u32>,
     nodes: Vec<u32>,
@@ -106,22 +103,19 @@ impl Numbers {
     }
 }
 
-/// Numbers have 32 bits to save memory; a tree with 2^32 nodes would take 100 GB.
+/// 32 bits save memory; a tree with 2^32 nodes would take 100 GB.
 pub(crate) fn numbered(index: usize) -> Result<u32> {
     let number = u32::try_from(index).ok().filter(|&number| number != StackTree::ROOT);
     number.context("the recording has more than 4 billion distinct stacks; filter it first")
 }
 
-/// Resolves the addresses of one batch.
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
-    /// Unmapped addresses are distinct frames.
     unmapped: bool,
     known: FrameCache<u32>,
     pub(crate) tree: StackTree,
-    /// For each frame, its lowest address.
     pub(crate) lowest: Vec<u64>,
-    /// Frames of the current chain, innermost first.
+    /// Innermost first.
     pub(crate) chain: Vec<u32>,
     /// The frames of the previous stack with their nodes, outermost first.
     previous: Vec<(u32, u32)>,
@@ -129,7 +123,6 @@ pub(crate) struct Resolver<'f> {
     buffer: Vec<u8>,
 }
 
-/// A sample to resolve, and what its address space depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'s> {
     pub(crate) sample: SampleView<'s>,
@@ -142,22 +135,19 @@ impl<'s> At<'s> {
         At { sample, pid: sample.pid(), key: sample.key() }
     }
 
-    /// The address space of code with this cpumode.
     #[inline]
     pub(crate) fn space(&self, guests: &Guests, mode: u16) -> Option<Space> {
         guests.space(self.sample.record, self.sample.layouts, self.pid, mode)
     }
 }
 
-/// The missing part of a sample's chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
     Nothing,
-    /// The user part: it is in a later record of the same thread with this cookie.
+    /// The user part is in a later record of the same thread with this cookie.
     User(u64),
-    /// The chain: its event records none.
     Chain,
-    /// The chain: it exceeds its record, or one of its frames is not in the recording.
+    /// The chain exceeds its record, or lacks a frame.
     Torn,
 }
 
@@ -175,7 +165,6 @@ impl<'f> Resolver<'f> {
         }
     }
 
-    /// Takes the tree of a batch out.
     pub(crate) fn take(&mut self) -> StackTree {
         self.known.clear();
         self.lowest.clear();
@@ -183,8 +172,7 @@ impl<'f> Resolver<'f> {
         std::mem::take(&mut self.tree)
     }
 
-    /// Adds the current chain to the tree; returns its stack. Most stacks share their outer frames with the
-    /// previous one, whose nodes are reused.
+    /// Adds the current chain to the tree, sharing outer frames with the previous one; returns its stack.
     pub(crate) fn stack(&mut self) -> Result<u32> {
         let both = self.previous.iter().zip(self.chain.iter().rev());
         let shared = both.take_while(|((known, _), frame)| known == *frame).count();
@@ -197,8 +185,7 @@ impl<'f> Resolver<'f> {
         Ok(stack)
     }
 
-    /// Resolves the call stack of a sample into `chain`. As in perf, a sample without frames has its own
-    /// address as the only frame.
+    /// Resolves the call stack of a sample into `chain`. As in perf, without frames, its own address is one.
     pub(crate) fn sample(&mut self, at: At<'_>) -> Result<Lack> {
         self.chain.clear();
         let SampleView { record, layout, .. } = at.sample;
@@ -227,9 +214,8 @@ impl<'f> Resolver<'f> {
         Ok(lack)
     }
 
-    /// Makes the sample's own address the innermost frame of the current chain, as `perf report` does: the
-    /// chain of a sample of the kernel may begin in user mode (`exclude_callchain_kernel`), or some
-    /// instructions later.
+    /// Makes the sample's own address the innermost frame, as `perf report` does: a kernel sample's chain may
+    /// begin in user mode (`exclude_callchain_kernel`), or some instructions later.
     pub(crate) fn begin_at_own_address(&mut self, at: At<'_>) -> Result<()> {
         let (mode, Some(address)) = (at.sample.record.cpumode(), at.sample.ip()) else { return Ok(()) };
         let own = self.frame(at, mode, address)?;
@@ -241,7 +227,6 @@ impl<'f> Resolver<'f> {
         Ok(())
     }
 
-    /// Resolves the user part of chains in a record that has one.
     pub(crate) fn user_part<T>(
         &mut self,
         record: &Record<'_>,
@@ -264,7 +249,7 @@ impl<'f> Resolver<'f> {
         self.frame_in(space, at.key, (at.sample.record.level(mode), address))
     }
 
-    /// The frame of an address in a space, given after its cpumode; without a space, nothing is mapped.
+    /// The frame of an address in the space given after its cpumode; without a space, nothing is mapped.
     pub(crate) fn frame_in(
         &mut self,
         space: Option<Space>,
@@ -284,7 +269,6 @@ impl<'f> Resolver<'f> {
     }
 }
 
-/// The user part of chains that were recorded without it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserPart {
     pub(crate) tid: u32,
@@ -292,10 +276,10 @@ pub(crate) struct UserPart {
     pub(crate) stack: u32,
 }
 
-/// A sample whose chain lacks its user part, or that user part.
+/// A sample whose chain lacks its user part, or that part.
 #[derive(Debug)]
 pub(crate) enum Deferred<T> {
-    /// The kernel's frames, innermost first. A later record of the same thread with this cookie has the rest.
+    /// The kernel's frames, innermost first. A later record of the thread with this cookie has the rest.
     Sample {
         tid: u32,
         cookie: u64,
@@ -308,7 +292,7 @@ pub(crate) enum Deferred<T> {
 /// A sample without the user part of its chain: the kernel's frames, innermost first, and its weight.
 pub(crate) type Incomplete<T> = (Box<[u32]>, T);
 
-/// Samples that wait for the user part of their chain, by thread and cookie.
+/// By thread and cookie.
 #[derive(Debug)]
 pub(crate) struct Waiting<T>(HashMap<(u32, u64), Vec<Incomplete<T>>>);
 
@@ -355,7 +339,7 @@ mod tests {
         assert_eq!([0, 1, StackTree::ROOT].map(|stack| numbers.stack(stack)), [2, 3, StackTree::ROOT]);
         assert_eq!(*numbers.chain(&[1, 0]), [0, 2]);
         assert_eq!(one.nodes().skip(2).collect::<Vec<_>>(), [(StackTree::ROOT, 0), (2, 2)]);
-        // A frame can have several names, and one can restart the stack.
+        // A frame can have several names; one of them restarts the stack.
         let mut nodes = IndexSet::default();
         let placed = one.renamed(&mut nodes, &[vec![10], vec![20, 21], vec![30]], |name| name == 21);
         let named: Vec<_> = nodes.into_iter().collect();

@@ -12,22 +12,21 @@ use crate::functions::NamedStacks;
 use crate::noise::{NORMAL, Spread, beyond_noise, sampling, student};
 use crate::stacks::{Row, Stacks, Weight};
 
-/// The share of the error spent on the sum of all samples. A general slowdown shows there long before it does in
-/// functions, so functions need the larger share.
+/// The share of the error spent on the sum of all samples. A general slowdown shows there long before it does
+/// in functions, so functions need the larger share.
 const ERROR_OF_ALL: f64 = 1.0 / 3.0;
 
-/// The samples per run that a function needs to estimate how much functions vary: with fewer, single samples
-/// dominate its variance.
+/// Functions with fewer samples per run do not show how much functions vary: single samples would dominate.
 const SAMPLES_TO_VARY: f64 = 10.0;
 
 /// The probability that a change is within its margin, and that a detectable change is found.
 const CONFIDENCE: f64 = 0.95;
 const POWER: f64 = 0.8;
 
-/// The least number of turns that are compared by their differences.
+/// The minimum number of turns to compare by their differences.
 const TURNS: usize = 4;
 
-/// They are compared so if the least change found is at most this fraction of that found by the runs themselves.
+/// Differences are used if the smallest change they find is at most this fraction of that of whole runs.
 const PAYS: f64 = 0.8;
 
 /// The changes of the sampled functions, as [`compare()`] returns it.
@@ -138,38 +137,37 @@ pub struct FunctionChange {
     pub change: Change,
 }
 
-/// The options of a comparison.
+/// Options for comparing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ChangeOptions {
-    /// The least change that counts, percent.
+    /// Smaller changes do not count, percent.
     pub threshold: f64,
-    /// The probability that any change is reported if there is none (family-wise error rate).
+    /// The probability of reporting any change if there is none (family-wise error rate).
     pub error: f64,
-    /// With one run a side, report a change if it reaches the threshold and sampling does not explain it.
+    /// With one run per side, report a change that reaches the threshold and that sampling does not explain.
     pub trusts_one_run: bool,
-    /// Functions include what they called.
+    /// Functions include their callees.
     pub total: bool,
-    /// Shares in place of weights.
+    /// Compare shares, not weights.
     pub shares: bool,
-    /// The event whose number is the work of a run.
+    /// The event that counts units of work.
     pub per: Option<String>,
 }
 
 /// The samples of one recording.
 #[derive(Clone, Default, Debug)]
 pub struct Run {
-    /// The names of the events that are counted.
+    /// The counted events.
     pub events: Vec<String>,
     /// True if weights are times, ns.
     pub time: bool,
     /// Their samples.
     pub samples: u64,
-    /// The work that was done; `None` if it is the same in each run.
+    /// The units of work; `None` if every run does the same.
     pub work: Option<u64>,
     /// The time of the first sample.
     pub start: Option<Time>,
     weight: u64,
-    /// The sum of the squares of their periods.
     squares: f64,
     /// By function number; functions found later are missing.
     functions: Vec<u64>,
@@ -177,8 +175,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Counts the samples of a recording, whose stacks are at these nodes. `count` gives the weight of a row,
-    /// or `None` to skip it.
+    /// Counts the samples of a recording, with the nodes of its stacks. `count` returns `None` to skip a row.
     pub fn new(
         named: &NamedStacks,
         stacks: &Stacks,
@@ -217,7 +214,6 @@ impl Run {
     }
 }
 
-/// The weight of a part of the samples in a run.
 type PartOf<'p> = &'p dyn Fn(&Run) -> u64;
 
 struct Sides<'r> {
@@ -225,11 +221,10 @@ struct Sides<'r> {
     runs: [Vec<&'r Run>; 2],
     paired: bool,
     options: &'r ChangeOptions,
-    /// The units of work of all runs.
     units: [f64; 2],
-    /// The average weight of all samples of a run, or per unit of work.
+    /// The average weight of all samples in a run, or per unit of work.
     means: [f64; 2],
-    /// The weight of a sample in the sense of [`sampling`].
+    /// In the sense of [`sampling`].
     of_sample: [f64; 2],
 }
 
@@ -286,7 +281,7 @@ fn side(runs: &[Run]) -> ProfileSide {
     ProfileSide { runs: runs.len(), events, samples, weight: Decimal(weight) }
 }
 
-/// Three digits: further ones would depend on the processor.
+/// To three digits: further ones would depend on the processor.
 fn rounded(number: f64) -> f64 {
     format!("{number:.2e}").parse().unwrap_or(number)
 }
@@ -319,8 +314,8 @@ impl<'r> Sides<'r> {
         sides
     }
 
-    /// True if differences in turns find smaller changes of the total. That depends on how much it varies between
-    /// turns: differences have only half as many degrees of freedom.
+    /// True if differences within turns find smaller changes of the total. That depends on how much it varies
+    /// between turns: differences have only half as many degrees of freedom.
     fn turns_differ(&self) -> bool {
         let [a, b] = self.averages_of_runs(&|run| run.weight);
         let runs = [a.len(), b.len()];
@@ -330,12 +325,10 @@ impl<'r> Sides<'r> {
         turns.zip(all).is_some_and(|(turns, all)| turns < PAYS * all)
     }
 
-    /// The weight of a part in each run, or per unit of work.
     fn averages_of_runs(&self, part: PartOf<'_>) -> [Vec<f64>; 2] {
         self.runs.each_ref().map(|runs| runs.iter().map(|run| part(run) as f64 / run.units()).collect())
     }
 
-    /// The average weight of a part in a run, or per unit of work.
     fn averages(&self, part: PartOf<'_>) -> [f64; 2] {
         self.averages_of_runs(part).map(|weights| weights.iter().sum::<f64>() / weights.len() as f64)
     }
@@ -369,7 +362,7 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// The number of samples in all runs of a side that weigh this much a run, or per unit of work.
+    /// The number of samples, in all runs of a side, that weigh this much per run or unit of work.
     fn samples(&self, side: usize, weight: f64) -> f64 {
         match self.of_sample[side] {
             0.0 => 0.0,
@@ -381,8 +374,8 @@ impl<'r> Sides<'r> {
         if self.paired { Spread::of_turns([a, b]) } else { Spread::of([a, b]) }
     }
 
-    /// The change by noise, percent of the weight of the first side, that is less likely than each probability
-    /// in turn, added up.
+    /// The change by noise, percent of the first side's weight: the sum of those less likely than each
+    /// probability.
     fn by_noise(&self, change: &Change, spread: Option<Spread>, probabilities: &[f64]) -> Option<f64> {
         let all = if self.options.shares { self.means[0] } else { 1.0 };
         let before = change.relative.map(|_| change.a / all)?;
@@ -396,7 +389,7 @@ impl<'r> Sides<'r> {
         Some(rounded(100.0 * by_runs.max(sum * variance.sqrt())))
     }
 
-    /// The larger of the two noises' probabilities: a change must exceed both noises.
+    /// The larger of the probabilities by both noises: a change must exceed both.
     fn probability(&self, change: &Change, by_runs: Option<f64>) -> f64 {
         let found = [self.samples(0, change.a), self.samples(1, change.b)];
         let exposures =
@@ -409,8 +402,7 @@ impl<'r> Sides<'r> {
         change.change != 0.0 && change.change.abs() >= self.options.threshold
     }
 
-    /// True if both sides' weights together reach the threshold. Otherwise no change can, so it is not tested
-    /// and gets no share of the error.
+    /// True if both sides together reach the threshold: else no change can, and a test would only cost error.
     fn can_count(&self, change: &Change) -> bool {
         let both = match self.options.shares {
             true => change.share_a + change.share_b,
@@ -420,8 +412,8 @@ impl<'r> Sides<'r> {
         both > 0.0 && both >= self.options.threshold
     }
 
-    /// Tests the sum of all and the functions. Functions get the error in proportion to their shares of both
-    /// sides, so that many small ones do not hide changes of large ones.
+    /// Tests the total and the functions. Functions get error in proportion to their shares of both sides, so
+    /// that many small ones do not hide changes of large ones.
     fn judge(&self, all: &mut Change, functions: &mut [FunctionChange]) {
         let mut parts = Vec::new();
         for (at, function) in functions.iter_mut().enumerate() {
@@ -461,7 +453,7 @@ impl<'r> Sides<'r> {
                 continue;
             }
             change.margin = self.by_noise(change, spread, &[1.0 - CONFIDENCE]);
-            // If nothing else has changed, Holm's method gives a test this error.
+            // If nothing else changed, Holm's method tests with this error.
             let own = error * weight / weights;
             let least = self.options.threshold * 100.0 / change.share_a;
             let found = self.by_noise(change, spread, &[own, 2.0 * (1.0 - POWER)]);
@@ -469,7 +461,6 @@ impl<'r> Sides<'r> {
         }
     }
 
-    /// The typical relative variation of functions.
     fn typical(&self, functions: &[([Vec<f64>; 2], &mut Change)]) -> Option<f64> {
         let runs = self.runs[0].len() + self.runs[1].len();
         let relative = |(values, change): &([Vec<f64>; 2], &mut Change)| {
@@ -505,18 +496,17 @@ mod tests {
     use super::*;
     use crate::functions::{CodePlace, FunctionId};
 
-    /// The weights of functions in percent of a program with 5,000 samples: a few large, and many small.
+    /// The weights of functions in percent of a program with 5,000 samples: few large ones, many small ones.
     const PERCENT: [u32; 29] =
         [24, 18, 12, 10, 8, 4, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
-    /// The function of 10 % that becomes slower, and the one that varies, if one does.
+    /// The function of 10 % that becomes slower, and the one that may vary.
     const SLOWED: usize = 3;
     const VARYING: usize = 1;
 
-    /// Pseudo-random numbers (xorshift), the same in each run of the tests.
+    /// Pseudo-random numbers (xorshift), the same in each run.
     struct Random(u64);
 
     impl Random {
-        /// From 0 to 1.
         fn uniform(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -524,14 +514,13 @@ mod tests {
             (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        /// About 1, with this standard deviation.
         fn about_one(&mut self, deviation: f64) -> f64 {
             let normal = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
             1.0 + deviation * normal
         }
     }
 
-    /// The variation between runs of a program, in addition to sampling, and how much slower it is.
+    /// How much a program varies between runs, besides sampling, and how much slower it is.
     #[derive(Clone, Copy)]
     struct Program {
         all: f64,
@@ -542,7 +531,6 @@ mod tests {
     const SAME: Program = Program { all: 1.0, slowed: 1.0, varying: 0.0 };
 
     impl Program {
-        /// A run: everything varies by 1 %, and each function by another 2 %.
         fn run(self, random: &mut Random) -> Run {
             let speed = self.all * random.about_one(0.01);
             let mut below = Vec::new();
@@ -591,7 +579,6 @@ mod tests {
         per: None,
     };
 
-    /// 100 comparisons of two programs with this many runs a side.
     fn compared(runs: usize, [a, b]: [Program; 2], shares: bool) -> Vec<ProfileDiff> {
         let (named, mut random) = (named(), Random(0x9e37_79b9_7f4a_7c15));
         let side = |program: Program, random: &mut Random| {
@@ -635,7 +622,7 @@ mod tests {
         found.functions.iter().any(|function| is(function) && function.change.beyond_noise)
     }
 
-    /// The gate errs in at most 5 of 100 comparisons, also if one large function varies much between runs.
+    /// At most 5 of 100 comparisons err, also if one large function varies much between runs.
     #[test]
     fn equal_programs_have_rarely_changed() {
         for (runs, shares, varying) in [(2, false, 0.15), (5, false, 0.02), (5, false, 0.15), (5, true, 0.15)]
@@ -651,7 +638,6 @@ mod tests {
         let found = compared(5, [SAME, Program { slowed: 1.17, ..SAME }], false);
         let changed = count(&found, has_slowed);
         assert!(changed >= 90, "{changed}");
-        // The others have not.
         let wrong = count(&found, |found| {
             found.functions.iter().filter(|function| function.change.beyond_noise).count()
                 > usize::from(has_slowed(found))
@@ -663,7 +649,6 @@ mod tests {
     fn a_program_that_became_10_percent_slower_has_changed() {
         let found = compared(5, [SAME, Program { all: 1.1, ..SAME }], false);
         assert_eq!(count(&found, |found| found.changed && found.all.beyond_noise), 100);
-        // In shares nothing has.
         let changed = count(&compared(5, [SAME, Program { all: 1.1, ..SAME }], true), |found| found.changed);
         assert!(changed <= 5, "{changed}");
     }
@@ -707,7 +692,7 @@ mod tests {
         assert!((65..=95).contains(&found), "{middle}: {found}");
     }
 
-    /// One run a side does not show how much runs differ.
+    /// One run per side does not show how much runs differ.
     #[test]
     fn one_run_a_side_is_changed_only_if_that_is_asked_for() {
         let (named, mut random) = (named(), Random(1));
@@ -720,7 +705,6 @@ mod tests {
         }
     }
 
-    /// Neither side weighs anything, or one function has everything.
     #[test]
     fn runs_without_weight_are_compared() {
         let named = named();

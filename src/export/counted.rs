@@ -1,4 +1,4 @@
-//! Decides which events are counted, and as what: siblings count as one event.
+//! Decides which events are counted, and how: siblings count as one event.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use perfx_format::siblings::CountedAs;
 use perfx_resolve::Facts;
 
 /// For each event, true if the filter selects it. A sample that read a group is kept if one of its counters
-/// is selected, but it also has counts of all others.
+/// is selected, but it also has counts of the others.
 pub(crate) fn wanted_events(facts: &Facts, filter: &FilterOptions) -> Vec<bool> {
     filter.wanted_events(facts.events.iter().map(|event| &event.name[..]))
 }
 
-/// How wanted events are counted: siblings as one event. `None` for the other events.
+/// How selected events are counted, siblings as one; `None` for other events.
 pub(crate) fn counted_events(facts: &Facts, filter: &FilterOptions) -> Vec<Option<CountedAs>> {
     let wanted = wanted_events(facts, filter);
     let mut siblings: HashMap<usize, Vec<usize>> = HashMap::new();

@@ -33,8 +33,8 @@ const PROCESSES: &str = "processes.csv";
 const RESULTS: &str = "results.csv";
 
 /// Writes the tables; returns the number of rows of each. `filter` was already applied to the recording, and
-/// only decides which events of groups are counted. `create` opens a table by its name; `spill` is an empty
-/// file for rows that wait to be sorted.
+/// only selects events within groups. `create` opens a table by its name; `spill` is an empty file for rows
+/// that wait to be sorted.
 ///
 /// # Errors
 ///
@@ -67,8 +67,7 @@ pub fn write_tables(
     Ok([stat, overview, processes, results])
 }
 
-/// Writes a row for every known kind, even with count 0, so that the tables of all recordings have the same
-/// rows; then the unknown kinds.
+/// Writes a row for every known kind, so that all recordings have the same rows; then the unknown kinds.
 fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     let mut kinds = gathered.kinds.clone();
     for &kind in RecordType::NAMED {
@@ -83,7 +82,6 @@ fn stat(gathered: &Gathered, out: impl Write) -> Result<u64> {
     Ok(kinds.len() as u64)
 }
 
-/// Bytes of rows that are merged before they are written.
 const MERGED: usize = 1 << 18;
 
 /// Writes the rows of all records; with several threads, one merges while another writes.
@@ -134,7 +132,6 @@ fn processes(gathered: &Gathered, out: impl Write) -> Result<u64> {
     Ok(gathered.processes.len() as u64)
 }
 
-/// Writes the results by event, the most sampled first.
 fn results(naming: &Naming, counted_as: &[Option<CountedAs>], out: impl Write) -> Result<u64> {
     let mut rows: Vec<_> = naming.results.iter().collect();
     // The sort is stable: equal rows stay in order of names.

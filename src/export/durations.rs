@@ -8,25 +8,21 @@ use perfx_look::json::Decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The durations of calls. A call that began before the trace, or did not end in it, has none.
+/// The durations of calls, except those that began before the trace or did not end in it.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Durations(BTreeMap<Bucket, Calls>);
 
-/// The durations of the calls of each stack.
 pub(crate) type OfStacks = HashMap<(u32, Bucket), Calls, RandomState>;
 
-/// Durations, or other numbers, that are equal in their highest 8 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Bucket(pub(crate) u16);
 
-/// Calls, and sums of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Calls {
     count: u64,
-    /// Their durations, ns.
     sum: u64,
     longest: u64,
-    /// The time in them for which their threads did not run, ns.
+    /// The time in them in which their threads did not run, ns.
     off_cpu: u64,
 }
 
@@ -62,7 +58,7 @@ pub struct HistogramRow {
 }
 
 impl Bucket {
-    /// Bits of a duration that are kept.
+    /// The number of leading bits that are kept.
     const BITS: u32 = 8;
 
     pub(crate) fn of(ns: u64) -> Bucket {
@@ -70,26 +66,22 @@ impl Bucket {
         Bucket(((shift << Bucket::BITS) + (ns >> shift) as u32) as u16)
     }
 
-    /// The lowest and the highest of its durations.
     pub(crate) fn range(self) -> (u64, u64) {
         let shift = u32::from(self.0) >> Bucket::BITS;
         let low = u64::from(self.0 & ((1 << Bucket::BITS) - 1)) << shift;
         (low, low + ((1 << shift) - 1))
     }
 
-    /// The number of bits of its durations.
     fn width(self) -> u32 {
         u64::BITS - self.range().0.leading_zeros()
     }
 }
 
 impl Calls {
-    /// A call of this duration, with the time for which its thread did not run, ns.
     pub(crate) fn one(ns: u64, off_cpu: u64) -> Calls {
         Calls { count: 1, sum: ns, longest: ns, off_cpu }
     }
 
-    /// True if no call has a duration.
     pub(crate) fn took_no_time(&self) -> bool {
         self.sum == 0 && self.off_cpu == 0
     }
@@ -123,8 +115,7 @@ impl Durations {
         })
     }
 
-    /// The shortest duration that this many percent of all calls do not exceed. In a bucket, all calls count
-    /// with their average.
+    /// The shortest duration that this many percent of the calls do not exceed. A bucket's calls are equal.
     fn quantile(&self, percent: u64, all: u64) -> Option<u64> {
         let rank = (u128::from(all) * u128::from(percent)).div_ceil(100);
         let mut below = 0;
@@ -136,7 +127,7 @@ impl Durations {
         calls.sum.checked_div(calls.count)
     }
 
-    /// The number of calls in each power of two of ns, from the shortest to the longest.
+    /// Powers of two of ns, from the shortest to the longest.
     pub fn histogram(&self) -> Vec<HistogramRow> {
         let mut widths: BTreeMap<u32, u64> = BTreeMap::new();
         for (bucket, calls) in &self.0 {

@@ -1,8 +1,8 @@
-//! Counts and adds up tracepoints by their own fields, and the times between two of them: one engine for
-//! `perfx list fields` and for the lists with names, such as `perfx list syscalls`.
+//! Counts and adds up tracepoints by their own fields, and the times between two of them, for `perfx list
+//! fields` and named lists such as `perfx list syscalls`.
 //!
-//! The samples are read in the order of their times, because the two samples of a pair may be in the buffers
-//! of different CPUs. Memory depends on the number of rows and open pairs, not on the number of samples.
+//! Samples are read in time order, because a pair may be in the buffers of different CPUs. Memory depends on
+//! the number of rows and open pairs, not on the number of samples.
 
 mod ready;
 mod source;
@@ -33,43 +33,43 @@ pub use ready::{READY, Ready};
 use source::{Cell, Chains, OF_SAMPLES, Source, is_lock, owned};
 use sum::Sum;
 
-/// A quantity that is counted or timed.
+/// A quantity to count or time.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'m> {
     /// The title of its rows.
     pub title: &'m str,
-    /// The samples that are counted, or at which time begins. The first role is necessary, others optional.
+    /// The samples to count, or at which time begins. The first role is required, others are optional.
     pub begin: &'m [Role<'m>],
     /// The samples at which time ends; empty to count samples.
     pub end: &'m [Role<'m>],
-    /// Samples after which an earlier beginning does not count.
+    /// Samples that discard an earlier beginning.
     pub reset: &'m [Role<'m>],
     /// The columns that distinguish rows.
     pub by: &'m [Column<'m>],
     /// Without `end`, the field to add up.
     pub value: Option<&'m str>,
-    /// True if time begins at the first of several samples before an end, not at the last.
+    /// Of several samples before an end, time begins at the first, not the last.
     pub keeps_first: bool,
-    /// True to leave out thread 0, which stands for an idle CPU.
+    /// Leave out thread 0, which stands for an idle CPU.
     pub skips_idle: bool,
 }
 
-/// Samples that take part in a measure.
+/// Samples with a part in a measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Role<'m> {
-    /// The name of their event, or with `*` at the end the beginning of several names.
+    /// The name of their event; `*` at the end stands for any text.
     pub events: &'m str,
     /// The fields that a beginning and its end have in common.
     pub key: &'m [&'m str],
-    /// A field, and the texts that it must have.
+    /// A field, and its accepted texts.
     pub only: Option<(&'m str, &'m [&'m str])>,
 }
 
 /// A column that distinguishes rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'m> {
-    /// A field, or a value of all samples. The prefix `end.` takes it from the end of a pair; without the
-    /// prefix, the end is only used for fields that no beginning has.
+    /// A field, or a value of all samples. The prefix `end.` takes it from the end of a pair; without it, the
+    /// end is used only for fields that no beginning has.
     pub from: &'m str,
     /// Its title.
     pub title: &'m str,
@@ -127,7 +127,6 @@ pub struct FieldRow {
 
 type Rows = IndexMap<Vec<String>, Sum, RandomState>;
 
-/// The sums of a measure, of any number of recordings.
 #[derive(Default, Debug)]
 struct Table {
     is_answered: bool,
@@ -137,14 +136,13 @@ struct Table {
     has_failed: bool,
 }
 
-/// The sums of measures, of any number of recordings.
+/// The sums of measures over recordings.
 #[derive(Debug)]
 pub struct FieldSums<'m> {
     measures: &'m [Measure<'m>],
     tables: Vec<Table>,
 }
 
-/// The part of a sample in a measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     End,
@@ -152,43 +150,39 @@ enum Part {
     Begin,
 }
 
-/// A role as the samples of one event have it.
 struct EventRole<'m> {
     measure: usize,
     part: Part,
     key: Vec<Source>,
     only: Option<(Source, &'m [&'m str])>,
-    /// The columns that this sample has.
     by: Vec<Option<Source>>,
     value: Option<Source>,
     ret: Option<NamedField<'static>>,
 }
 
-/// A pair whose end has not been read.
 struct Open {
     time: u64,
     by: Vec<Cell>,
     is_selected: bool,
 }
 
-/// A measure of one recording.
 #[derive(Default)]
 struct Tally {
     rows: HashMap<Vec<Cell>, Sum, RandomState>,
     open: HashMap<Vec<Cell>, Open, RandomState>,
     pairs: u64,
-    /// The number of beginnings that were followed by another one before an end.
+    /// The beginnings followed by another one before an end.
     again: u64,
     without_beginning: u64,
-    /// The keys of ends without a beginning, and the number of these ends except for the first of each key,
-    /// whose beginning may be before the recording.
+    /// The keys of ends without a beginning, and the number of further ends with these keys: only the first
+    /// of each may have its beginning before the recording.
     ends: HashSet<Vec<Cell>, RandomState>,
     later_ends: u64,
-    /// The number of pairs that were open when records were lost.
+    /// The pairs that were open when records were lost.
     cut: u64,
-    /// The number of counted samples whose value is not a number below 2^63.
+    /// The counted samples whose value is not a number below 2^63.
     without_value: u64,
-    /// True if only the beginning of a pair selects it: its end is in any thread.
+    /// Only the beginning of a pair selects it: its end is in any thread.
     begins_select: bool,
 }
 
@@ -198,9 +192,9 @@ impl<'m> FieldSums<'m> {
         FieldSums { measures, tables: measures.iter().map(|_| Table::default()).collect() }
     }
 
-    /// Adds the samples of a recording that `filter` selects. A pair counts if either sample is selected; of
-    /// pairs whose end may be in another thread, options for threads and CPUs select the beginning.
-    /// `record` contains the options of `perf record` that record the necessary tracepoints.
+    /// Adds the samples of a recording that `filter` selects. A pair counts if either sample is selected; if
+    /// its end may be in another thread, options for threads and CPUs apply to the beginning only. `record`
+    /// contains the options of `perf record` that record the necessary tracepoints.
     ///
     /// # Errors
     ///
@@ -307,7 +301,7 @@ impl<'m> FieldSums<'m> {
         Ok(())
     }
 
-    /// The roles of each event, and the titles of the measures that the recording has the data for.
+    /// The roles of each event, and the titles of the measures for which the recording has data.
     fn roles(
         &mut self,
         facts: &Facts,
@@ -335,7 +329,7 @@ impl<'m> FieldSums<'m> {
             if !is_there {
                 continue;
             }
-            // The end is only used for columns that no beginning has.
+            // The end is used only for columns that no beginning has.
             let has = |name: &str| {
                 let mut events = begins.iter().flat_map(|(_, events)| events);
                 events.any(|(_, point, chains)| Source::of(name, point, *chains).is_some())
@@ -423,7 +417,7 @@ impl<'m> FieldSums<'m> {
         Ok((roles, answered))
     }
 
-    /// Names the addresses and system calls in the keys, and adds the rows to those of earlier recordings.
+    /// Names the addresses and system calls in keys, and adds the rows to those of earlier recordings.
     fn name(
         &mut self,
         tallies: Vec<Tally>,
@@ -460,7 +454,6 @@ impl<'m> FieldSums<'m> {
             tally.say(measure, is_strict, report);
             table.without_end += tally.without_end();
             table.without_beginning += tally.without_beginning;
-            // In the same order every time.
             let mut rows: Vec<(Vec<Cell>, Sum)> = tally.rows.into_iter().collect();
             rows.sort_by(|(a, _), (b, _)| a.cmp(b));
             for (key, sum) in rows {
@@ -496,7 +489,6 @@ impl<'m> FieldSums<'m> {
 }
 
 impl Tally {
-    /// Takes a sample at a time in a role.
     fn take(
         &mut self,
         role: &EventRole<'_>,
@@ -558,7 +550,6 @@ impl Tally {
         }
     }
 
-    /// The number of selected beginnings without an end.
     fn without_end(&self) -> u64 {
         self.again + self.open.values().filter(|open| open.is_selected).count() as u64
     }
@@ -569,14 +560,13 @@ impl Tally {
         sum.failed += u64::from(has_failed);
     }
 
-    /// Forgets open pairs: their ends may be among the records that were lost.
     fn cut(&mut self) {
         self.cut += self.open.values().filter(|open| open.is_selected).count() as u64;
         self.open.clear();
     }
 
-    /// Reports incomplete pairs. A recording has some at its start and end; with `is_strict`, it is a warning if
-    /// others are at least 1 % of the pairs.
+    /// Reports incomplete pairs. Some are normal at the start and end of a recording; with `is_strict`, at
+    /// least 1 % of others are a warning.
     fn say(&self, measure: &Measure<'_>, is_strict: bool, report: &mut Report) {
         if self.without_value > 0 {
             let samples = counted(self.without_value, "sample", "samples");
@@ -610,7 +600,7 @@ impl Tally {
     }
 }
 
-/// True for the name of an event; in `wanted`, its system may be missing, or `*` may replace its end.
+/// True for the name of an event; `wanted` may lack the system, or end with `*`.
 fn matches_name(wanted: &str, name: &[u8]) -> bool {
     let name = String::from_utf8_lossy(generic_name(name));
     match wanted.strip_suffix('*') {
@@ -619,7 +609,6 @@ fn matches_name(wanted: &str, name: &[u8]) -> bool {
     }
 }
 
-/// The error of a field that an event does not have.
 fn lacks(name: &str, event: usize, facts: &Facts, point: &TracePrinter<'_>) -> Error {
     let event = String::from_utf8_lossy(&facts.events[event].name).into_owned();
     let own = point.fields().iter().filter(|field| !field.is_common());

@@ -1,5 +1,5 @@
-//! Writes call stacks over time as a profile for the Firefox Profiler. It includes functions, lines and
-//! inlined calls, so that no symbol server is needed.
+//! Writes call stacks over time as a profile for the Firefox Profiler, with functions, lines and inlined
+//! calls, so that no symbol server is needed.
 //!
 //! The format is version 62 of the processed profile format of firefox-devtools/profiler (docs-developer), as
 //! JSON compressed with gzip. Tables are columns of equal length, and refer to each other by index.
@@ -35,13 +35,12 @@ pub struct FirefoxProfile {
     counters: Vec<Counter>,
     recordings: usize,
     command: Option<String>,
-    /// The start of the first recording, ms since 1970, if it relates its clock to the wall clock.
+    /// The start of the first recording, ms since 1970, if its clock is related to the wall clock.
     start: Option<f64>,
-    /// The sampling interval of the first recording that has one, ms.
+    /// The first known sampling interval, ms.
     interval: Option<f64>,
 }
 
-/// A file with code.
 #[derive(PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Lib {
@@ -54,13 +53,12 @@ struct Lib {
     path: String,
 }
 
-/// The tables that all threads share, before they are written as columns.
+/// The tables of all threads, before they are written as columns.
 #[derive(Default, Debug)]
 struct Shared {
     strings: IndexSet<String, RandomState>,
-    /// Source files, as strings.
     sources: IndexSet<u32, RandomState>,
-    /// Files: the number of the lib, and the name.
+    /// The number of the lib, and the name.
     resources: IndexSet<(u32, u32), RandomState>,
     functions: IndexSet<FunctionRow, RandomState>,
     frames: IndexSet<FrameRow, RandomState>,
@@ -79,7 +77,7 @@ struct FunctionRow {
 struct FrameRow {
     /// Offset in the file; `None` outside of files.
     address: Option<u64>,
-    /// 0 for the function of the symbol table, from 1 for those inlined into it.
+    /// 0 for the function in the symbol table, from 1 for those inlined into it.
     depth: u32,
     function: u32,
     line: Option<u32>,
@@ -95,7 +93,6 @@ impl Shared {
     }
 }
 
-/// A track of samples.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Thread {
@@ -120,7 +117,7 @@ struct Thread {
 struct Samples {
     length: usize,
     stack: Vec<Option<u32>>,
-    /// The time on a CPU since the previous sample, µs: the thread is idle in gaps.
+    /// The time on a CPU since the previous sample, µs; the rest of the gap is idle.
     #[serde(rename = "threadCPUDelta", skip_serializing_if = "Option::is_none")]
     cpu_deltas: Option<Vec<f64>>,
     time_deltas: Vec<f64>,
@@ -132,7 +129,6 @@ struct Samples {
 #[serde(untagged)]
 enum Weights {
     Samples(Vec<u64>),
-    /// ms.
     Times(Vec<f64>),
 }
 
@@ -160,7 +156,6 @@ struct MarkerData {
     count: u64,
 }
 
-/// A track of an event whose stacks are not shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Counter {
@@ -192,14 +187,11 @@ struct CounterSamples {
     time_deltas: Vec<f64>,
 }
 
-/// The indexes of the categories.
 const USER_CATEGORY: u32 = 1;
 const KERNEL_CATEGORY: u32 = 2;
 
-/// The type of weights that are times.
 const MS: &str = "tracing-ms";
 
-/// The name of the schema of markers for lost records.
 const LOST: &str = "Lost";
 
 /// Records or samples that the kernel could not write.
@@ -212,8 +204,8 @@ pub struct Loss {
 }
 
 impl FirefoxProfile {
-    /// Adds a recording, whose `stacks` are grouped by time, process and thread, with its losses. Times start
-    /// at the first sample of each recording; `clock` relates those of the first recording to the wall clock.
+    /// Adds a recording, with its `stacks` grouped by time, process and thread, and its losses. Times start
+    /// at each recording's first sample; `clock` relates those of the first recording to the wall clock.
     /// `shown` is the event whose stacks are shown, `None` for all; other events become counters. Returns how
     /// many DSOs have symbols.
     ///
@@ -235,12 +227,11 @@ impl FirefoxProfile {
         if self.recordings == 0 {
             self.start = start.and_then(|start| clock.wall_ns(start.ns())).map(|ns| ns as f64 / 1e6);
         }
-        // Samples without a time go to the start: the profiler requires one.
+        // The profiler requires a time, so samples without one go to the start.
         let since_start = |time: Option<Time>| {
             time.zip(start).map_or(0, |(time, start)| time.ns().saturating_sub(start.ns()))
         };
         let ms = |time: Option<Time>| since_start(time) as f64 / 1e6;
-        // By machine, process and thread.
         let mut rows: BTreeMap<ThreadKey, Vec<&Row>> = BTreeMap::new();
         let is_shown = |row: &Row| shown.is_none_or(|shown| shown == row.event);
         for row in stacks.rows.keys() {
@@ -312,7 +303,6 @@ impl FirefoxProfile {
         Ok(named)
     }
 
-    /// The number of a process or thread, made unique across guests and recordings.
     fn number(&self, machine: Machine, number: u32) -> String {
         let machine = machine.guest().map_or_else(String::new, |pid| format!("{pid}:"));
         let recording = if self.recordings == 0 { String::new() } else { format!(".{}", self.recordings) };
@@ -326,9 +316,7 @@ impl FirefoxProfile {
         self.command = self.command.take().or(Some(command).filter(|command| !command.is_empty()));
     }
 
-    /// Adds the stacks; returns the number of each node's stack.
     fn stacks(&mut self, stacks: &Stacks, search: Search<'_>) -> Result<(Vec<u32>, Named)> {
-        // The frames of each address, outermost first.
         let mut of_frames: Vec<Vec<u32>> = vec![Vec::new(); stacks.tree.frames().len()];
         let FirefoxProfile { shared, libs, .. } = self;
         let named = stacks.name_frames(search, |number, frame, name| {
@@ -337,7 +325,6 @@ impl FirefoxProfile {
         Ok((stacks.tree.renamed(&mut shared.stacks, &of_frames, |_| false), named))
     }
 
-    /// Adds a counter for each event and process whose stacks are not shown.
     fn counters(
         &mut self,
         sampled: &SampledEvents<'_>,
@@ -397,7 +384,6 @@ impl FirefoxProfile {
         self.threads.iter().map(|thread| thread.samples.length as u64).sum()
     }
 
-    /// The name of the process with the most samples.
     fn program(&self) -> Option<&str> {
         let mut sums = BTreeMap::<&str, usize>::new();
         for thread in &self.threads {
@@ -407,7 +393,7 @@ impl FirefoxProfile {
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// The number of counter tracks: one for each event and process whose stacks are not shown.
+    /// Counters by event and process.
     pub fn counter_tracks(&self) -> usize {
         self.counters.len()
     }
@@ -468,7 +454,7 @@ impl FirefoxProfile {
 }
 
 impl Samples {
-    /// The samples of a thread in order of time, each after its time since the start, ns. If `weighs_time`,
+    /// The samples of a thread in time order, each after its time since the start, ns. With `weighs_time`,
     /// their weights are their periods. `on_cpu` is the time on a CPU since the previous sample, ns.
     fn of<'r>(
         rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
@@ -493,7 +479,7 @@ impl Samples {
         samples
     }
 
-    /// Like `of`, for samples that last as long as their period; a gap is a sample without a stack.
+    /// Like `of`, for samples that last for their period; a gap becomes a sample without a stack.
     fn lasting<'r>(
         rows: impl Iterator<Item = (u64, &'r Row, Weight)>,
         stacks: &Stacks,
@@ -501,7 +487,7 @@ impl Samples {
     ) -> Samples {
         let mut samples = Samples { weight_type: MS, ..Samples::default() };
         let (mut cpu_deltas, mut weights) = (Vec::new(), Vec::new());
-        // The time of the last sample, its end, and its time on a CPU.
+        // Of the last sample: start, end, and time on a CPU.
         let (mut last, mut end, mut on_cpu) = (0, None, 0);
         let mut add = |time: u64, stack: Option<u32>, period: u64, on_cpu: u64| {
             samples.add(stack, time - last);
@@ -537,23 +523,20 @@ impl Markers {
         self.data.push(MarkerData { r#type: LOST, count });
         self.end_time.push(None);
         self.name.push(name);
-        // An instant.
         self.phase.push(0);
         self.start_time.push(time);
     }
 }
 
-/// True if the periods of all shown events are times. The format has no unit for other periods: all such
-/// samples have the same weight.
+/// True if all shown periods are times. For others the format has no unit: the samples have equal weights.
 fn weighs_time(sampled: &SampledEvents<'_>, shown: Option<u32>) -> bool {
     let mut events = sampled.iter().filter(|(event, _)| shown.is_none_or(|shown| shown == *event)).peekable();
     events.peek().is_some() && events.all(|(event, weight)| sampled.is_time(event) && weight.period > 0)
 }
 
-/// A thread: its machine, process and number.
 type ThreadKey = (Machine, u32, u32);
 
-/// The losses of each thread that has samples; other losses are shown in the first thread.
+/// The losses of each thread that has samples; the first thread shows the others.
 fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<ThreadKey, Vec<Loss>> {
     let mut all: HashMap<ThreadKey, Vec<Loss>> = HashMap::new();
     for loss in lost {
@@ -598,7 +581,7 @@ pub fn losses(recording: &mut Recording, threads: usize) -> Result<Vec<Loss>> {
     Ok(all.into_iter().filter(|(sum, _)| sums.counts(*sum)).map(|(_, loss)| loss).collect())
 }
 
-/// The frames of an address, outermost first.
+/// Outermost first.
 fn frames(
     shared: &mut Shared,
     libs: &mut IndexSet<Lib, RandomState>,
@@ -670,7 +653,6 @@ struct Document<'p> {
     profiler_overhead: [u8; 0],
 }
 
-/// The shared tables as columns.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Columns<'p> {
@@ -791,7 +773,6 @@ impl Shared {
                 host: vec![None; resources.len()],
                 lib: resources.iter().map(|&(lib, _)| lib).collect(),
                 name: resources.iter().map(|&(_, name)| name).collect(),
-                // A library.
                 r#type: vec![1; resources.len()],
             },
             sources: SourceTable {
@@ -815,7 +796,7 @@ impl Shared {
     }
 }
 
-/// The usual interval between samples of a recording while a CPU is busy.
+/// The usual interval between samples while a CPU is busy.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     /// ns; `None` if no thread has two samples.
@@ -824,7 +805,7 @@ struct Usual {
 
 impl Usual {
     /// The interval of the shown event, or else the median distance between samples of each thread. A mean
-    /// would include the time that threads wait, as does the median if they wait most of the time.
+    /// would include waiting times; so does the median if threads wait most of the time.
     fn of(
         facts: &Facts,
         shown: Option<u32>,
@@ -835,7 +816,7 @@ impl Usual {
     }
 
     /// The CPU time of a thread before a sample, ns, at `distance` from the previous one: the count of a
-    /// clock event, or at most the usual distance for another event. `None` if it does not count work.
+    /// clock event, else at most the usual distance. `None` if the event does not count work.
     fn on_cpu(self, facts: &Facts, event: u32, weight: Weight, distance: u64) -> Option<u64> {
         let event = facts.events.get(event as usize).filter(|event| event.counts_work())?;
         let most = if event.counts_time() {
@@ -847,7 +828,7 @@ impl Usual {
     }
 }
 
-/// The median distance between the times of each thread, which are ascending; `None` if it is 0.
+/// The median distance between the ascending times of each thread; `None` if it is 0.
 fn median_distance(threads: impl Iterator<Item = impl Iterator<Item = u64>>) -> Option<u64> {
     let mut distances = Vec::new();
     for mut times in threads {
@@ -881,7 +862,7 @@ mod tests {
         assert_eq!(ids[1..], ["000000AB0000000000000000000000000", "000000000000000000000000000000000"]);
     }
 
-    /// The weights and times of samples: stack, distance from the one before in ms, and time on a CPU in µs.
+    /// Stack, distance from the previous sample in ms, and time on a CPU in µs.
     fn shown(samples: &Samples) -> Vec<(Option<u32>, f64, Option<f64>)> {
         let cpu = |at: usize| samples.cpu_deltas.as_ref().map(|deltas| deltas[at]);
         (0..samples.length).map(|at| (samples.stack[at], samples.time_deltas[at], cpu(at))).collect()

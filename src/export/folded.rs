@@ -1,9 +1,9 @@
 //! Prints stacks as folded lines, `comm;outermost;…;innermost COUNT`, as `perf script |
 //! stackcollapse-perf.pl` does, sorted by bytes.
 //!
-//! Unlike in stackcollapse-perf.pl, samples without a call chain are lines of one frame, functions whose name
-//! begins with `(` are frames, `->` splits only names from perf maps, `_[k]` marks the kernel's code and not
-//! the vdso, and a `;` in the name of a thread becomes `:`.
+//! Unlike there, samples without a call chain are lines of one frame, functions whose name begins with `(`
+//! are frames, `->` splits only names from perf maps, `_[k]` marks the kernel's code and not the vdso, and a
+//! `;` in the name of a thread becomes `:`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ pub struct FoldedOptions {
     pub kernel: bool,
     /// Mark functions from a perf map with `_[j]`.
     pub jit: bool,
-    /// Show the address of a frame without a symbol: its offset in the file, or its address if there is none.
+    /// Show the address of a frame without a symbol: its offset in the file, if there is one.
     pub addresses: bool,
     /// Leave out the callers of these functions.
     pub skip_after: Vec<String>,
@@ -53,13 +53,13 @@ impl Count {
     }
 }
 
-/// The lines of a recording; each distinct part is in memory once.
+/// The lines of a recording; each distinct part is stored once.
 #[derive(Default, Debug)]
 pub struct Folded {
     names: IndexSet<Box<str>, RandomState>,
     /// Parent, or [`StackTree::ROOT`], and name.
     nodes: IndexSet<(u32, u32), RandomState>,
-    /// Label and node with their count, in the order of the lines. The labels are numbers of names.
+    /// Label (numbers of names) and node with their count, in the order of the lines.
     lines: Vec<(u32, u32, u64)>,
 }
 
@@ -159,12 +159,12 @@ impl Folded {
         self.lines.is_empty()
     }
 
-    /// The sum of all counts.
+    /// Of all lines.
     pub fn total(&self) -> u64 {
         self.lines.iter().fold(0, |sum, (_, _, count)| sum.saturating_add(*count))
     }
 
-    /// Reports counts that are cut off in the sum of several recordings.
+    /// Reports counts of joined recordings that exceed 64 bits.
     pub fn say_cut_off(&self, report: &mut Report) {
         say_cut_off(self.lines.iter().map(|line| line.2), u64::MAX, report);
     }
@@ -197,7 +197,6 @@ impl Folded {
         self.names.get_index(number as usize).map_or("", |name| name)
     }
 
-    /// Sorts the lines by the bytes of their stacks.
     fn sorted(&self, counts: HashMap<(u32, u32), u64, RandomState>) -> Vec<(u32, u32, u64)> {
         let ranks = self.ranks();
         let mut lines: Vec<_> =
@@ -216,7 +215,7 @@ impl Folded {
     fn ranks(&self) -> Vec<u32> {
         let mut children: Vec<u32> = (0..self.nodes.len() as u32).collect();
         let parent = |node: u32| self.nodes.get_index(node as usize).map_or(StackTree::ROOT, |node| node.0);
-        // Roots come last, because their parent is the highest number.
+        // Roots come last, because their parent has the highest number.
         children.sort_by_key(|&node| parent(node));
         let of = |parent_node: u32| {
             let from = children.partition_point(|&node| parent(node) < parent_node);
@@ -251,7 +250,7 @@ impl Folded {
     }
 }
 
-/// A name in a line, with the `;` after it if frames follow.
+/// A name in a line, and the `;` after it if frames follow.
 #[derive(PartialEq, Eq)]
 struct Text<'n> {
     name: &'n str,
@@ -261,7 +260,7 @@ struct Text<'n> {
 impl Ord for Text<'_> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let bytes = |text: &Self| text.name.bytes().chain(text.more.then_some(b';'));
-        // Comparing slices is fast; the iterators are needed only if one name is a prefix of the other.
+        // Comparing slices is fast; iterators are needed only if one name is a prefix of the other.
         let (one, two) = (self.name.as_bytes(), other.name.as_bytes());
         let shared = one.len().min(two.len());
         one[..shared]
@@ -276,15 +275,13 @@ impl PartialOrd for Text<'_> {
     }
 }
 
-/// The first frames of a line.
 fn label_text(label: &Label, grouping: Grouping) -> String {
     let [cpu, cgroup, thread] = label.texts(grouping);
     let texts = [cpu, cgroup, thread.map(|thread| thread.replace(' ', "_"))].into_iter().flatten();
     texts.map(|text| printable(&text).replace(';', ":")).collect::<Vec<_>>().join(";")
 }
 
-/// The names of a frame by the rules of stackcollapse-perf.pl, outermost first. `shown` converts a symbol to
-/// the name of its function.
+/// The names of a frame as by stackcollapse-perf.pl, outermost first; `shown` names a symbol's function.
 pub(crate) fn functions(
     frame: Frame,
     name: &FrameName<'_>,
@@ -329,14 +326,13 @@ fn marked(name: String, frame: Frame, dso: Option<&str>, options: &FoldedOptions
 
 /// Removes arguments, and characters that would make lines ambiguous. Arguments begin at the first `(`
 /// outside of other brackets, unless it begins `(anonymous namespace)` or follows the dot of a Go method.
-/// These are the rules of inferno 0.12; they rarely make different functions equal. No name becomes empty.
+/// These are the rules of inferno 0.12, which rarely make different functions equal. No name becomes empty.
 fn tidy(name: &str) -> String {
     let name = printable(name).replace(';', ":");
     let end = arguments(&name).filter(|&end| end > 0).unwrap_or(name.len());
     if end == 0 { "?".to_owned() } else { name[..end].to_owned() }
 }
 
-/// The start of the arguments in a name.
 fn arguments(name: &str) -> Option<usize> {
     let mut depth = 0_i64;
     for (at, byte) in name.bytes().enumerate() {
@@ -351,12 +347,11 @@ fn arguments(name: &str) -> Option<usize> {
     None
 }
 
-/// The whole name, so that overloads and instances of a template stay distinct on a page.
+/// The whole name, so that overloads and instances of a template stay distinct.
 pub(crate) fn whole(name: &str) -> String {
     printable(name).into_owned()
 }
 
-/// Replaces control characters, which would end or change the line.
 fn printable(text: &str) -> Cow<'_, str> {
     match text.contains(char::is_control) {
         true => text.replace(char::is_control, "?").into(),

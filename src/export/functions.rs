@@ -1,5 +1,4 @@
-//! Names the stacks of one recording, or of several to compare, by function, so that all have the same
-//! numbers.
+//! Names stacks by function, with the same numbers in all recordings to compare.
 
 use std::collections::{HashMap, HashSet};
 use std::iter::repeat;
@@ -19,17 +18,17 @@ use crate::stacks::{Label, Row, Stacks, Weight};
 /// The identity of a function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FunctionId {
-    /// Its whole name, as in the symbol table: demangled, with its arguments.
+    /// As in the symbol table: demangled, with its arguments.
     pub name: Arc<str>,
-    /// The number of its file; `None` if its address was in no mapping.
+    /// `None` if its address was in no mapping.
     pub file: Option<u32>,
     /// Where its code runs.
     pub place: CodePlace,
-    /// True if the compiler inlined it here; never in comparisons.
+    /// The compiler inlined it here; never set in comparisons.
     pub inlined: bool,
-    /// True if `name` is that of the file, because the file's symbols were not found.
+    /// `name` is that of the file, whose symbols were not found.
     pub nameless: bool,
-    /// The number of the group whose samples alone are counted, if any.
+    /// The group whose samples alone are counted, if any.
     pub group: Option<u32>,
 }
 
@@ -47,13 +46,13 @@ pub enum CodePlace {
 /// A file with code.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct CodeFile {
-    /// The path in the recording; of two recordings, in the first one that has it.
+    /// The path in the first recording that has it.
     pub path: String,
-    /// True if symbols of it were found.
+    /// Its symbols were found.
     pub has_symbols: bool,
 }
 
-/// The keys of files in several recordings, equal for the same program or library.
+/// The keys of files, equal in all recordings for the same program or library.
 #[derive(Clone, Default, Debug)]
 struct SameFiles {
     by_id: HashMap<BuildId, Vec<u8>>,
@@ -117,7 +116,6 @@ fn without_version(name: &[u8]) -> &[u8] {
     let begins = |at: usize| {
         let rest = &name[at..];
         let marks = matches!(rest[0], b'-' | b'.' | b'_') && is_version(&rest[1..]);
-        // `python3.12`, but not `x264`.
         let dotted = || {
             let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
             digits > 0
@@ -132,11 +130,11 @@ fn without_version(name: &[u8]) -> &[u8] {
 /// Stacks by function.
 #[derive(Clone, Default, Debug)]
 pub struct NamedStacks {
-    /// Files that are equal in several recordings; `None` for a single one, whose files are those with a path.
+    /// Files that are equal in several recordings; `None` for a single one, where paths identify them.
     same_files: Option<SameFiles>,
-    /// The functions, by number.
+    /// By number.
     pub functions: IndexSet<FunctionId, RandomState>,
-    /// The files, by number. The key identifies them.
+    /// By number. The key identifies a file.
     pub files: IndexMap<Vec<u8>, CodeFile, RandomState>,
     /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
     pub nodes: IndexSet<(u32, u32), RandomState>,
@@ -278,7 +276,7 @@ impl NamedStacks {
         totals
     }
 
-    /// For each node, whether one of its callers is the same function.
+    /// For each node, true if one of its callers is the same function.
     fn repeated(&self) -> Vec<bool> {
         let mut first_child = vec![StackTree::ROOT; self.nodes.len()];
         let mut next_sibling = vec![StackTree::ROOT; self.nodes.len()];
@@ -347,7 +345,6 @@ pub(crate) mod tests {
         named
     }
 
-    /// The weight of each node of [`recursive`].
     pub(crate) fn weights() -> Vec<Weight> {
         let weight = |(samples, period)| Weight { samples, period };
         [(1, 1), (2, 20), (4, 4), (8, 8), (16, 16), (1, 51)].map(weight).to_vec()
@@ -374,7 +371,7 @@ pub(crate) mod tests {
         let placed = [0, 1, 2, 3, 4, 5];
         let of_rows = named.by_group(&stacks, &placed, |label| format!("pid {}", label.pid.unwrap()));
         assert_eq!(named.groups.iter().map(String::as_str).collect::<Vec<_>>(), ["pid 1", "pid 2"]);
-        // Of the first: main, a, then b and a; of the other: main and a.
+        // The first group has main, a, then b and a; the other main and a.
         assert_eq!(of_rows, [7, 9, 11, StackTree::ROOT]);
         let group = |node: u32| named.functions[named.nodes[node as usize].1 as usize].group;
         assert_eq!([7, 9, 11].map(group), [Some(0), Some(1), Some(0)]);

@@ -1,8 +1,8 @@
-//! Writes the stacks and times of one recording, or of two that are compared, as a page that opens in a
-//! browser without a server or a request.
+//! Writes one recording, or a comparison of two, as a page that opens in a browser without a server or a
+//! request.
 //!
 //! The page is `html/page.html` with the style, the scripts and the data, which is compressed and in base64,
-//! so that nothing in it can be taken for markup. Compressed with gzip, the data is:
+//! so that nothing in it can be read as markup. Compressed with gzip, the data is:
 //!
 //! | part | contents |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | columns, one after the other | LEB128 numbers; [`Head`] has the length of each in bytes |
 //!
 //! The first columns describe functions (file + 1 or 0, kind) and nodes of the stacks (distance to the
-//! parent, or 0; function). Those of a recording describe its rows, which are sorted by time: time after the
+//! parent, or 0; function). The others describe the rows of each recording, sorted by time: time after the
 //! previous row, in steps; label, event, node + 1 or 0, number of samples, sum of their periods, number of
 //! the instruction + 1 or 0, counted through all of `code`.
 
@@ -47,8 +47,7 @@ const SCRIPT: &str = concat!(
     include_str!("html/front.js"),
 );
 
-/// SHA-256 of the script and of the style, in base64: the page lets a browser use no others. A test prints
-/// them after a change.
+/// Base64 of SHA-256 of script and style: the page allows no others. A test prints them after a change.
 const SCRIPT_HASH: &str = "Rl5S2tRCALgVHqicQJa23ao5U4wm9FmxAh4E5aRp/Y8=";
 const STYLE_HASH: &str = "V4o0lHbkA6ZtodUU6nuFJyJ/X3wXeNGokEmiI/q98fg=";
 
@@ -87,11 +86,11 @@ pub struct RecordingHead {
     pub first_event: Option<u32>,
     /// The name of the thread; process, thread and CPU; path of the cgroup.
     pub labels: Vec<(String, [Option<u32>; 3], Option<String>)>,
-    /// The earliest time of a row, ns, in decimal: browsers lose digits of large numbers.
+    /// The earliest time of a row, ns, in decimal, because browsers round large numbers.
     pub first_time: String,
     /// The unit of times, ns.
     pub step: u64,
-    /// Rows without a time, which are the last ones.
+    /// The number of rows without a time, which are last.
     pub timeless: usize,
     /// The number of rows.
     pub rows: usize,
@@ -104,7 +103,7 @@ pub struct EventHead {
     pub name: String,
     /// Unit of a period: `ns`, `samples` or the event.
     pub unit: String,
-    /// True if a sample lasts for its period, from its own time on.
+    /// A sample lasts for its period, from its own time on.
     pub lasts: bool,
 }
 
@@ -247,7 +246,6 @@ fn recording(side: Side<'_>, columns: &mut Columns) -> RecordingHead {
     }
 }
 
-/// LEB128 columns of numbers.
 #[derive(Default)]
 struct Columns {
     bytes: Vec<u8>,
@@ -292,7 +290,6 @@ pub fn write(packed: &[u8], out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes bytes in base64 (RFC 4648).
 fn write_base64(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for three in bytes.chunks(3) {

@@ -1,5 +1,4 @@
-//! Lists what a recording names (events, DSOs, build-ids, processes, threads, cgroups, namespaces, mappings),
-//! each with its samples.
+//! Lists what a recording names, with samples: events, DSOs, build-ids, tasks, cgroups, namespaces, mappings.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -278,13 +277,12 @@ pub struct MappingRow {
     pub period: Decimal<u64>,
 }
 
-/// The row that a sample counts for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Key {
     Event(u32),
-    /// A mapping by its number; `None` outside of mappings.
+    /// By number; `None` outside of mappings.
     Mapping(Option<u32>),
-    /// A thread by its process; `None` if the sample has neither.
+    /// With its process; `None` if the sample has neither.
     Thread(Option<(Space, u32)>),
     Cgroup(Option<u64>),
     Namespaces(Option<Namespaces>),
@@ -329,7 +327,7 @@ impl What {
         })
     }
 
-    /// The field that a sample without a key lacks.
+    /// The field without which a sample has no key.
     fn missing(self) -> &'static str {
         match self {
             What::Events => "an event",
@@ -404,15 +402,11 @@ struct Mapped {
     access: Option<String>,
 }
 
-/// The names in records other than samples, in file order.
 #[derive(Default)]
 struct Named {
-    /// The threads of each process.
     threads: BTreeMap<Space, BTreeMap<u32, Weight>>,
-    /// The mappings; their numbers are those of the address spaces.
     mappings: Vec<Mapped>,
     tasks: Option<TaskChanges>,
-    /// The distinct namespace sets of threads.
     namespaces: Vec<Namespaces>,
 }
 
@@ -682,7 +676,7 @@ impl Named {
         }
     }
 
-    /// The number of mappings and the samples of each DSO, in the order of the recording.
+    /// For each DSO, the number of its mappings and its samples, in the order of the recording.
     fn by_dso(&self, counts: &Counts<Key>) -> Vec<(Dso, (u64, Weight))> {
         let mut dsos: IndexMap<&Dso, (u64, Weight)> = IndexMap::new();
         for (number, mapping) in (0..).zip(&self.mappings) {

@@ -19,8 +19,8 @@ impl What {
 }
 
 impl Listing {
-    /// Adds the rows of another recording, for lists that add up. Rows with the same name are added;
-    /// build-ids, and cgroups without a path, are compared by number.
+    /// Adds the rows of another recording. Rows with the same name are added up; build-ids, and cgroups
+    /// without a path, are compared by number.
     pub fn add(&mut self, later: Listing) {
         match (self, later) {
             (Listing::Events { rows }, Listing::Events { rows: later }) => {
@@ -51,7 +51,6 @@ impl Listing {
     }
 }
 
-/// A row whose numbers add up.
 trait Sum {
     fn add(&mut self, more: &Self);
 }
@@ -73,7 +72,6 @@ macro_rules! sum {
 
 sum! { EventRow: ; DsoRow: mappings names; BuildIdRow: ; CgroupRow: ; }
 
-/// Adds up rows with the same key, in the first one's place.
 fn add_rows<R: Sum, K: Hash + Eq>(rows: &mut Vec<R>, later: Vec<R>, key: impl Fn(&R) -> K) {
     let mut sums: IndexMap<K, R> = IndexMap::new();
     for row in mem::take(rows).into_iter().chain(later) {

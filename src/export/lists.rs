@@ -1,5 +1,5 @@
-//! Counts a program's branches in branch lists of simpleperf: a list says only which were taken, and the
-//! program's code where they are.
+//! Counts a program's branches in branch lists of simpleperf. A list says only whether each branch was taken;
+//! the program's code shows where the branches are.
 //!
 //! Source: AOSP, simpleperf/ETMDecoder.cpp (ConvertETMBranchMapToInstrRanges). Unlike there, an ISB has no
 //! target: execution continues after it.
@@ -15,11 +15,10 @@ use perfx_trace::Kind;
 
 use crate::ranges::{Code, INSTRUCTION};
 
-/// The program to find in the lists.
 pub(crate) struct Wanted<'p> {
     pub(crate) path: &'p Path,
     pub(crate) id: Option<BuildId>,
-    /// The address of the symbol `_stext` in a kernel.
+    /// The address of `_stext` in a kernel.
     pub(crate) stext: Option<u64>,
     pub(crate) code: Code,
 }
@@ -27,8 +26,7 @@ pub(crate) struct Wanted<'p> {
 /// A straight-line run: the branch to it, its first and its last instruction.
 pub(crate) type ListedRun = (Option<u64>, u64, Option<u64>);
 
-/// Calls `take` for each list of a program in the bytes of a file or section, with the program's path there,
-/// the runs, and their count.
+/// Calls `take` for each program's list in these bytes, with its path, the runs, and their count.
 pub(crate) fn each_list(
     bytes: &[u8],
     name: &str,
@@ -87,7 +85,6 @@ fn shift(binary: &TracedBinary<'_>, wanted: &Wanted<'_>) -> Option<u64> {
     }
 }
 
-/// The straight-line runs of a list.
 fn each_run(list: &BranchList<'_>, shift: u64, code: &Code) -> Vec<ListedRun> {
     let mut runs = Vec::new();
     let (mut from, mut last) = (None, None);

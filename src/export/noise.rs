@@ -7,8 +7,8 @@
 /// many samples are expected per unit of exposure.
 ///
 /// If samples are independent, the share of the second number in the sum has a binomial distribution, which
-/// is exact for small numbers, too. The numbers need not be whole: for samples with different periods, they
-/// are the number of equal samples with the same precision.
+/// is exact for small numbers, too. The numbers need not be whole: samples with different periods are
+/// replaced by the number of equal samples with the same precision.
 pub(crate) fn sampling([a, b]: [f64; 2], exposures: [f64; 2]) -> f64 {
     let expected = exposures[1] / (exposures[0] + exposures[1]);
     if !(expected > 0.0 && expected < 1.0) {
@@ -22,23 +22,21 @@ pub(crate) fn sampling([a, b]: [f64; 2], exposures: [f64; 2]) -> f64 {
 /// The variation between runs of the same program, estimated from two sides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Spread {
-    /// The mean of all runs.
     mean: f64,
     variance: f64,
-    /// Degrees of freedom of the variance.
     freedom: f64,
 }
 
 impl Spread {
-    /// The variance of both sides pooled. `None` if no side has two runs.
+    /// The pooled variance of both sides. `None` if no side has two runs.
     pub(crate) fn of(sides: [&[f64]; 2]) -> Option<Spread> {
         let freedom = (sides[0].len() + sides[1].len()).checked_sub(2).filter(|&freedom| freedom > 0)? as f64;
         let variance = (squares(sides[0]) + squares(sides[1])) / freedom;
         Some(Spread { mean: mean(&sides.concat()), variance, freedom })
     }
 
-    /// The variance of sides whose runs took turns, from the differences between runs at the same place. What
-    /// slows both runs of a turn is not in it. `None` if there are not two turns.
+    /// The variance of sides whose runs took turns, from the differences between runs of a turn. It excludes
+    /// what slows both runs of a turn. `None` if there are fewer than two turns.
     pub(crate) fn of_turns(sides: [&[f64]; 2]) -> Option<Spread> {
         let differences: Vec<f64> = sides[0].iter().zip(sides[1]).map(|(a, b)| b - a).collect();
         let freedom = differences.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
@@ -57,7 +55,7 @@ impl Spread {
     /// The spread if the typical variance of other values in the same runs counts half as much as its own.
     ///
     /// A variance from a few runs is so uncertain that only large changes exceed it; others help: with five
-    /// runs a side, a test that may err once in 280 times needs a change of 3.6 standard errors instead of
+    /// runs per side, a test that may err once in 280 times needs a change of 3.6 standard errors instead of
     /// 4.1. This is the moderated t test of gene expression (Smyth 2004). Estimating the weight of the
     /// typical variance, as there, was rejected: it may become so large that a noisy value seems changed.
     pub(crate) fn moderated(self, typical: f64) -> Spread {
@@ -72,7 +70,6 @@ impl Spread {
         match (difference == 0.0, variance == 0.0) {
             (true, _) => 1.0,
             (false, true) => 0.0,
-            // The probability of |t| or more.
             (false, false) => {
                 let freedom = self.freedom;
                 beta_below(freedom / 2.0, 0.5, freedom / (freedom + difference / variance))
@@ -80,8 +77,8 @@ impl Spread {
         }
     }
 
-    /// The difference of the means of two sides with this many runs that is less likely than each probability
-    /// in turn, added up.
+    /// For each probability, the difference of the means of two sides with this many runs that is less
+    /// likely; returns their sum.
     pub(crate) fn difference(self, runs: [usize; 2], probabilities: &[f64]) -> f64 {
         let sum: f64 = probabilities.iter().map(|&probability| student(self.freedom, probability)).sum();
         sum * self.variance_between(runs).sqrt()
@@ -92,7 +89,7 @@ impl Spread {
     }
 }
 
-/// The degrees of freedom with which Student's distribution is nearly the normal one.
+/// From this many degrees of freedom on, Student's distribution is nearly normal.
 pub(crate) const NORMAL: f64 = 1e3;
 
 /// The value that |t| exceeds with this probability.
@@ -114,8 +111,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Whether each test, a probability and a weight, shows more than noise, if the probability that any is wrong
-/// is at most `error`: Holm's method with weights. A larger weight gets a larger share of the error.
+/// For each test, a probability and a weight, true if it shows more than noise; any of these is wrong with a
+/// probability of at most `error`. Holm's method with weights: the share of the error is that of the weight.
 pub(crate) fn beyond_noise(tests: &[(f64, f64)], error: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..tests.len()).filter(|&test| tests[test].1 > 0.0).collect();
     order.sort_by(|&one, &other| {
@@ -149,14 +146,13 @@ fn beta_below(a: f64, b: f64, x: f64) -> f64 {
     beta_below_mean(a, b, x)
 }
 
-/// The same for `x` below about the mean: a continued fraction (NIST Handbook of Mathematical Functions,
-/// 8.17.22) by Lentz's method.
+/// For `x` up to about the mean: a continued fraction (NIST Handbook, 8.17.22) by Lentz's method.
 fn beta_below_mean(a: f64, b: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let away_from_zero = |value: f64| if value.abs() < TINY { TINY } else { value };
     let logarithm = ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p();
     let (mut value, mut c, mut d) = (1.0, 1.0, 0.0);
-    // The steps are about the square root of the larger parameter; this is enough for 10^10 samples.
+    // The number of steps is about the square root of the larger parameter; this suffices for 10^10 samples.
     for step in 0..200_000_u32 {
         let m = f64::from(step / 2);
         let numerator = match step {

@@ -3,6 +3,8 @@
 //! The format is `message ProfilesData` of profiles/v1development, of opentelemetry-proto 1.10.0, an
 //! alpha that may change incompatibly. An `ExportProfilesServiceRequest` has the same bytes.
 
+#![allow(missing_docs, reason = "the fields of messages are those of the format, which documents them")]
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
@@ -25,7 +27,6 @@ use crate::stacks::{Label, Stacks, container};
 /// Profiles of several recordings.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProfilesData {
-    /// One for each recording.
     #[prost(message, repeated, tag = "1")]
     pub resource_profiles: Vec<ResourceProfiles>,
     /// The tables that all profiles share.
@@ -36,36 +37,28 @@ pub struct ProfilesData {
 /// The tables. Entry 0 of each is empty, and stands for nothing.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProfilesDictionary {
-    /// The files.
     #[prost(message, repeated, tag = "1")]
     pub mapping_table: Vec<Mapping>,
-    /// The places in files.
     #[prost(message, repeated, tag = "2")]
     pub location_table: Vec<Location>,
-    /// The functions.
     #[prost(message, repeated, tag = "3")]
     pub function_table: Vec<Function>,
     /// Spans of traces; recordings have none.
     #[prost(message, repeated, tag = "4")]
     pub link_table: Vec<Link>,
-    /// The strings.
     #[prost(string, repeated, tag = "5")]
     pub string_table: Vec<String>,
     /// The attributes of samples, mappings and locations.
     #[prost(message, repeated, tag = "6")]
     pub attribute_table: Vec<KeyValueAndUnit>,
-    /// The call stacks.
     #[prost(message, repeated, tag = "7")]
     pub stack_table: Vec<Stack>,
 }
 
-/// The profiles of a recording.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResourceProfiles {
-    /// The machine.
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
-    /// A single one.
     #[prost(message, repeated, tag = "2")]
     pub scope_profiles: Vec<ScopeProfiles>,
 }
@@ -78,13 +71,10 @@ pub struct Resource {
     pub attributes: Vec<KeyValue>,
 }
 
-/// An attribute of a resource.
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
 }
@@ -100,13 +90,10 @@ pub struct ScopeProfiles {
     pub profiles: Vec<Profile>,
 }
 
-/// A program.
 #[derive(Clone, PartialEq, Message)]
 pub struct InstrumentationScope {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its version.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -117,7 +104,6 @@ pub struct Profile {
     /// The kind of its values.
     #[prost(message, optional, tag = "1")]
     pub sample_type: Option<ValueType>,
-    /// Its samples.
     #[prost(message, repeated, tag = "2")]
     pub samples: Vec<Sample>,
     /// The time of the first sample, ns since 1970; 0 if unknown.
@@ -137,10 +123,8 @@ pub struct Profile {
 /// The name and the unit of values, as numbers of strings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct ValueType {
-    /// Its name.
     #[prost(int32, tag = "1")]
     pub type_strindex: i32,
-    /// Its unit.
     #[prost(int32, tag = "2")]
     pub unit_strindex: i32,
 }
@@ -148,10 +132,8 @@ pub struct ValueType {
 /// Samples with the same stack and attributes.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sample {
-    /// Its stack.
     #[prost(int32, tag = "1")]
     pub stack_index: i32,
-    /// Its attributes.
     #[prost(int32, repeated, tag = "2")]
     pub attribute_indices: Vec<i32>,
     /// The sum of their values, or the value at each time.
@@ -162,7 +144,6 @@ pub struct Sample {
     pub timestamps_unix_nano: Vec<u64>,
 }
 
-/// A file.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Mapping {
     /// The lowest address.
@@ -177,12 +158,10 @@ pub struct Mapping {
     /// Its path, as a number of a string.
     #[prost(int32, tag = "4")]
     pub filename_strindex: i32,
-    /// Its build-id.
     #[prost(int32, repeated, tag = "5")]
     pub attribute_indices: Vec<i32>,
 }
 
-/// A call stack.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Stack {
     /// Its locations, innermost first.
@@ -193,7 +172,6 @@ pub struct Stack {
 /// A place in a file.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Location {
-    /// The file.
     #[prost(int32, tag = "1")]
     pub mapping_index: i32,
     /// The address: an offset in a file.
@@ -210,7 +188,6 @@ pub struct Location {
 /// A function at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Line {
-    /// The function.
     #[prost(int32, tag = "1")]
     pub function_index: i32,
     /// The line in the source file; 0 if unknown.
@@ -221,13 +198,11 @@ pub struct Line {
 /// A function; its strings by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Function {
-    /// Its name.
     #[prost(int32, tag = "1")]
     pub name_strindex: i32,
     /// Its name in the symbol table or in DWARF.
     #[prost(int32, tag = "2")]
     pub system_name_strindex: i32,
-    /// The source file.
     #[prost(int32, tag = "3")]
     pub filename_strindex: i32,
 }
@@ -236,32 +211,25 @@ pub struct Function {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Link {}
 
-/// An attribute.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct KeyValueAndUnit {
     /// Its name, as a number of a string.
     #[prost(int32, tag = "1")]
     pub key_strindex: i32,
-    /// Its value.
     #[prost(message, optional, tag = "2")]
     pub value: Option<AnyValue>,
 }
 
-/// A value.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct AnyValue {
-    /// The value.
     #[prost(oneof = "Value", tags = "1, 3")]
     pub value: Option<Value>,
 }
 
-/// The kinds of values that are written.
 #[derive(Clone, PartialEq, Eq, Hash, Oneof)]
 pub enum Value {
-    /// A text.
     #[prost(string, tag = "1")]
     Text(String),
-    /// A number.
     #[prost(int64, tag = "3")]
     Number(i64),
 }
@@ -315,7 +283,6 @@ pub struct Otlp {
     stacks: Table<Stack>,
 }
 
-/// The values of samples with the same stack and attributes.
 #[derive(Default)]
 struct Series {
     times: Vec<u64>,
@@ -418,7 +385,6 @@ impl Otlp {
         self.attributes.number(KeyValueAndUnit { key_strindex, value: Some(value.into()) })
     }
 
-    /// The attributes of the samples with a label.
     fn of_label(&mut self, label: &Label, facts: &Facts, attributes: Attributes) -> Vec<i32> {
         let text = |text: &[u8]| Value::Text(String::from_utf8_lossy(text).into_owned());
         let number = |number: u32| Value::Number(i64::from(number as i32));
@@ -542,7 +508,6 @@ const BUILD_ID: &str = "process.executable.build_id.gnu";
 struct Recording {
     profile: pprof::Profile,
     places: Places,
-    /// The frame of each location.
     frames: HashMap<u64, Frame>,
     stacks: HashMap<(u32, bool), i32>,
     locations: HashMap<u64, i32>,

@@ -1,5 +1,4 @@
-//! Finds the files that name the functions in a recording's stacks, for a pack with which another machine
-//! names them the same.
+//! Finds the files with which another machine names the functions in a recording's stacks equally.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,20 +15,20 @@ use crate::stacks::Stacks;
 /// The files of a pack besides the recording.
 #[derive(Default, Debug)]
 pub struct SymbolFiles {
-    /// The DSOs whose files were found, by build-id.
+    /// By build-id.
     pub dsos: BTreeMap<BuildId, PackedDso>,
     /// The perf maps of processes, by pid.
     pub maps: BTreeMap<u32, Bytes>,
     /// DSOs and maps without a usable file, and the reason.
     pub missing: BTreeSet<(Vec<u8>, String)>,
-    /// The number of these without a build-id in the recording.
+    /// How many of these have no build-id in the recording.
     pub without_id: u64,
 }
 
 /// An entry of perf's build-id cache.
 #[derive(Debug)]
 pub struct PackedDso {
-    /// The name in the recording; of a common file of dwz(1), its path.
+    /// The name in the recording, or the path of a common file of dwz(1).
     pub name: Vec<u8>,
     /// The files, by their names in the entry: `elf`, `debug`, `vdso`, `kallsyms`.
     pub files: BTreeMap<&'static str, Content>,
@@ -94,9 +93,8 @@ impl SymbolFiles {
         found
     }
 
-    /// The folder in the pack of each DSO: that of perf's cache, unless it is `reserved`, inside of that, or
-    /// where another file of the pack is. perf finds an entry of its cache by a link, so the folder may have
-    /// any name.
+    /// The folder in the pack of each DSO: that of perf's cache, unless it is or contains a `reserved` name
+    /// or another file. perf finds entries of its cache by links, so a folder may have any name.
     pub fn folders(&self, reserved: &[&str]) -> BTreeMap<BuildId, String> {
         let of_cache = || self.dsos.iter().map(|(&id, dso)| (id, dso, dso.folder(id)));
         let mut files: BTreeSet<String> = reserved.iter().map(|&name| name.to_owned()).collect();
@@ -113,7 +111,7 @@ impl SymbolFiles {
         of_cache().map(place).collect()
     }
 
-    /// Adds a file; without a name it is one that the previous file refers to.
+    /// Adds a file; without a name, it belongs to the previous one.
     fn add(&mut self, name: Option<&[u8]>, file: SymbolFile) {
         let SymbolFile { id, entry, content } = file;
         let name = || match (name, &content) {
@@ -126,7 +124,7 @@ impl SymbolFiles {
 }
 
 impl PackedDso {
-    /// The folder of the entry in the cache, as perf names it: the DSO's path, then the build-id.
+    /// The entry's folder in the cache, as perf names it: the DSO's path, then the build-id.
     fn folder(&self, id: BuildId) -> String {
         let path = String::from_utf8_lossy(without_deleted(&self.name));
         // A recorded name could lead out of the cache with `..`.

@@ -1,7 +1,7 @@
 //! Writes a recording as tables in Parquet files, for DuckDB, Spark, pandas and others.
 //!
 //! Spark cannot read all types: times are plain numbers, and the table of samples has no unsigned 64-bit
-//! numbers. The bytes of a table depend on the recording and the options only.
+//! numbers. The bytes of a table depend only on the recording and the options.
 
 mod gather;
 mod history;
@@ -41,7 +41,7 @@ pub(crate) use schema::{column, maybe};
 use spe::Traced;
 pub(crate) use table::{About, TableWriter};
 
-/// The version of the schema, increased whenever a query for the old one would misread the new one.
+/// Increased whenever a query for the old schema would misread the new one.
 pub const SCHEMA: u32 = 2;
 
 /// The identity of a recording, before any conversion.
@@ -58,7 +58,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads all bytes of a recording that can be reread.
+    /// Reads all bytes of a recording, which must be rereadable.
     ///
     /// # Errors
     ///
@@ -216,7 +216,6 @@ fn text(recording: &Recording, feature: Feature) -> Option<&[u8]> {
     read_str(recording.features.get(&feature)?, recording.endian)
 }
 
-/// The source of the tables.
 struct Tables<'a> {
     recording: &'a Recording,
     identity: &'a Identity,
@@ -433,7 +432,7 @@ impl Tables<'_> {
     }
 }
 
-/// Writes the columns from `symbol` to `inline`, of functions from the outermost to the innermost.
+/// Writes the columns from `symbol` to `inline`, for functions from the outermost to the innermost.
 pub(crate) fn write_functions<'w>(
     out: &'w mut TableWriter,
     functions: &[Function<'_>],
@@ -470,7 +469,6 @@ fn write_samples(
     gathered: Gathered,
 ) -> Result<()> {
     let Gathered { samples, chains, comms, cgroups, tree, lowest, .. } = gathered;
-    // Frees memory for sorting.
     drop((tree, lowest));
     let offset = clock.wall_offset();
     samples.each(|number, time, row| {
@@ -533,7 +531,6 @@ fn machine_pid(machine: Machine) -> Option<i64> {
     machine.guest().map(|pid| i64::from(pid as i32))
 }
 
-/// The kind of a DSO that is not memory.
 fn kind(dso: &Dso) -> &'static str {
     let name = dso_name(dso);
     let base = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);

@@ -186,7 +186,6 @@ type FunctionKey = [i64; 3];
 /// By DSO, process (for its memory) and recorded start: whether the mapping is a file, and the mapping.
 type Mappings = IndexMap<(Option<u32>, u32, Option<u64>), (bool, Mapping), RandomState>;
 
-/// The strings of a profile, starting with the empty one.
 #[derive(Default)]
 pub(crate) struct Strings(IndexSet<String, RandomState>);
 
@@ -203,23 +202,18 @@ impl Strings {
     }
 }
 
-/// The locations of the stacks of a recording.
 pub(crate) struct Places {
-    /// The sampled events, starting with the default one.
     pub(crate) events: Vec<u32>,
     pub(crate) strings: Strings,
-    /// The parent and the frame of each stack.
     nodes: Vec<(u32, u32)>,
     frames: Vec<Frame>,
     /// The ids of each frame's locations, as innermost and as caller.
     locations: Vec<[u64; 2]>,
-    /// How many DSOs have symbols.
     pub(crate) named: Named,
 }
 
 impl Places {
-    /// The ids of the locations of a stack, innermost first. `records_calls` is true if the addresses of user
-    /// code are those of calls.
+    /// The ids of a stack's locations, innermost first. `records_calls`: user code has addresses of calls.
     pub(crate) fn locations_of(&self, stack: u32, records_calls: bool) -> impl Iterator<Item = u64> {
         let (mut next, mut callee) = (stack, None);
         iter::from_fn(move || {
@@ -232,7 +226,6 @@ impl Places {
         })
     }
 
-    /// The frame of each location.
     pub(crate) fn frames_of_locations(&self) -> HashMap<u64, Frame> {
         let frames = self.frames.iter().zip(&self.locations);
         frames.flat_map(|(frame, ids)| ids.map(|id| (id, *frame))).collect()
@@ -353,7 +346,6 @@ impl Profile {
         Ok((of_frames, named))
     }
 
-    /// The samples in the code of each mapping, by id.
     fn sampled(&self, stacks: &Stacks, of_frames: &[[u64; 2]], mappings: usize) -> Vec<u64> {
         let nodes: Vec<(u32, u32)> = stacks.tree.nodes().collect();
         let mut sampled = vec![0; mappings + 1];
@@ -466,7 +458,6 @@ impl Profile {
 #[derive(Default)]
 struct Join {
     strings: Strings,
-    /// The value types of the periods.
     events: IndexSet<ValueType, RandomState>,
     /// By path, build-id and start.
     mappings: IndexMap<(i64, i64, u64), Mapping, RandomState>,
@@ -561,7 +552,6 @@ impl Mapping {
         self.file_offset = if is_file { self.memory_start } else { 0 };
     }
 
-    /// Marks which names are known.
     fn add(&mut self, name: &FrameName<'_>) {
         self.has_functions |= !name.functions.is_empty();
         self.has_filenames |= name.functions.iter().any(|function| function.file.is_some());

@@ -33,7 +33,7 @@ pub struct ChainQuality {
 /// A smaller share of broken chains is not reported: some break where a process or signal handler begins.
 const LEAST: f64 = 0.05;
 
-/// The same for chains without a caller, which samples of small programs have at the beginning.
+/// The same for chains without a caller, which small programs have at their beginning.
 const LEAST_ALONE: f64 = 0.2;
 
 impl ChainQuality {
@@ -119,11 +119,8 @@ impl Select for OneOf {
 /// The frames of a stack, from its outermost one to one of them.
 #[derive(Clone, Copy, Default)]
 struct Outer {
-    /// Frames.
     depth: usize,
-    /// Frames of user code.
     user: usize,
-    /// True if user code is at an address where no code was mapped.
     is_unmapped: bool,
 }
 
@@ -139,7 +136,7 @@ impl Outer {
 }
 
 impl Stacks {
-    /// How many of the call chains are broken.
+    /// Counts the broken call chains.
     pub fn chain_quality(&self, events: &[EventFacts]) -> ChainQuality {
         // A parent has a lower number than its children.
         let mut stacks: Vec<(Outer, Outer)> = Vec::with_capacity(self.tree.nodes().len());
@@ -212,7 +209,7 @@ mod tests {
         let mut event = EventFacts::of_calls();
         event.max_stack = 4;
         let quality = all.chain_quality(std::slice::from_ref(&event));
-        // Of chains that were recorded without callers in user code, none is missing.
+        // Chains recorded without callers in user code lack none.
         event.has_user_chains = false;
         let kernel = all.chain_quality(&[event]);
         assert_eq!(kernel, ChainQuality { unmapped: 0, alone: 0, ..quality });
@@ -229,7 +226,7 @@ mod tests {
         assert_eq!(of(&[&[user(1), UNMAPPED], &[user(1), UNMAPPED, kernel]]), [2, 1, 0, 0]);
         assert_eq!(of(&[&[user(1)], &[user(1), kernel], &[kernel], &[kernel, kernel]]), [4, 0, 2, 0]);
         assert_eq!(of(&[&[user(1), user(2), user(3)], &[user(1), user(2), kernel, kernel]]), [2, 0, 0, 1]);
-        // Where a thread was not traced, nothing is missing.
+        // Nothing is missing where a thread was not traced.
         assert_eq!(of(&[&[user(1), Frame::UNTRACED, user(2)]]), [1, 0, 0, 0]);
     }
 

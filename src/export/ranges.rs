@@ -3,9 +3,9 @@
 //! The trace has each branch, taken or not, and each ends a range of code, as does an ISB, which the trace
 //! unit treats as a branch. simpleperf does not write the targets of indirect branches. Addresses are offsets
 //! in the file, as newer readers of AutoFDO expect; simpleperf before 2025 counts them from the first
-//! segment, which is the same except in files that lld links. Addresses of a kernel module are relative to
-//! its `.text`, as simpleperf writes them from branch lists; from a trace, it reads the code of modules at
-//! the wrong place of their files.
+//! segment, which only differs in files that lld links. Addresses of a kernel module are relative to its
+//! `.text`, as simpleperf writes them from branch lists; from a trace, it reads the code of modules at the
+//! wrong place of their files.
 //!
 //! Source: AOSP, simpleperf/ETMDecoder.cpp (InstrRangeParser) and cmd_inject.cpp (AutoFDOWriter).
 
@@ -17,22 +17,18 @@ use perfx_auxtrace::Atoms;
 use perfx_format::Bytes;
 use perfx_trace::{Kind, coresight};
 
-/// The size of an instruction of AArch64, bytes.
 pub(crate) const INSTRUCTION: u64 = 4;
 
-/// The code of a program, by address.
 pub(crate) struct Code {
     bytes: Bytes,
     /// Offset in the file, size, address.
     segments: Vec<(u64, u64, u64)>,
-    /// For a kernel module: ascending by address, the branches whose target is not in the instruction, with
-    /// their targets in the module's `.text`.
+    /// A kernel module's branches without a target in the instruction, by address, with that in `.text`.
     module: Option<Vec<(u64, Option<u64>)>>,
 }
 
 impl Code {
-    /// A file with these segments of code: offset in the file, size, address. With `module`, it is a kernel
-    /// module with these branches whose targets are not in the instructions.
+    /// A file with these segments of code: offset in the file, size, address; `module` as in the field.
     pub(crate) fn new(
         bytes: Bytes,
         segments: Vec<(u64, u64, u64)>,
@@ -41,14 +37,13 @@ impl Code {
         Code { bytes, segments, module }
     }
 
-    /// An address as the text has it: the offset in the file. For modules, simpleperf writes the address in
-    /// `.text`, by which create_llvm_prof also finds functions.
+    /// The address to write: the offset in the file, or a module's address in `.text`, as simpleperf does.
+    /// create_llvm_prof finds functions by either.
     fn shown(&self, address: u64) -> Option<u64> {
         let offset = self.offset(address)?;
         Some(if self.module.is_some() { address } else { offset })
     }
 
-    /// The branch at an address, with its target if known.
     fn branch(&self, ip: u64, waits: bool) -> Option<(Kind, Option<u64>)> {
         let (kind, target) = coresight::branch(self.word(ip)?, ip, waits)?;
         let relocated = self.module.as_ref().and_then(|branches| {
@@ -83,7 +78,6 @@ impl Code {
     }
 }
 
-/// Counts of code ranges and branches, by file offset.
 #[derive(Default)]
 pub(crate) struct Ranges {
     ranges: BTreeMap<(u64, u64), u64>,
@@ -139,7 +133,6 @@ impl Ranges {
         }
     }
 
-    /// Writes the text of a file with this name and build-id.
     pub(crate) fn write(&self, name: &[u8], id: Option<BuildId>, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}", self.ranges.len())?;
         for ((start, end), count) in &self.ranges {
@@ -161,7 +154,7 @@ impl Ranges {
 mod tests {
     use super::*;
 
-    /// Code at 0x1000, 16 bytes from the start of the file.
+    /// At 0x1000, 16 bytes from the start of the file.
     fn code(module: Option<Vec<(u64, Option<u64>)>>) -> Code {
         let words: [u32; 7] = [
             0xd503_201f, // 1000 nop
@@ -176,7 +169,6 @@ mod tests {
         Code::new(Bytes::from(bytes.collect::<Vec<u8>>()), vec![(0x10, 0x1c, 0x1000)], module)
     }
 
-    /// The branch to a run, the run, and its count.
     type Run = (Option<u64>, Option<(u64, Option<u64>)>, u64);
 
     fn text(code: &Code, runs: &[Run]) -> String {
@@ -193,7 +185,6 @@ mod tests {
             (None, Some((0x1000, Some(0x1004))), 1),
             (Some(0x1018), Some((0x1000, None)), 5),
             (Some(0x1004), None, 5),
-            // Beyond the code.
             (None, Some((0x1018, Some(0x1020))), u64::MAX),
         ];
         let id = format!("// build_id: 0x{:0<40}\n// prog\n\n", "abcd");

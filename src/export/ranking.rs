@@ -173,13 +173,11 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Ranking {
     named: NamedStacks,
-    /// The groups that are ranked each by itself.
     by: Option<Grouping>,
     /// The samples in the innermost function of each node.
     of_nodes: Vec<Weight>,
-    /// The durations of each function's calls in a trace.
+    /// For each function, those of its calls in a trace.
     durations: Vec<Durations>,
-    /// All samples.
     counted: Counted,
 }
 
@@ -191,7 +189,7 @@ impl Default for Ranking {
 }
 
 impl Ranking {
-    /// Ranks the functions of each group by itself. The stacks must be grouped so, too.
+    /// Ranks the functions of each group separately. The stacks must have the same grouping.
     pub fn by(grouping: Grouping) -> Ranking {
         Ranking { by: Some(grouping), ..Ranking::default() }
     }
@@ -238,7 +236,7 @@ impl Ranking {
         self.counted.clone()
     }
 
-    /// Percent of the period of all samples; without periods, percent of their number.
+    /// Percent of the period of all samples; without periods, of their number.
     fn percent(&self, part: Weight) -> f64 {
         let (part, all) = match self.counted.period.0 {
             0 => (part.samples, self.counted.samples),
@@ -343,7 +341,6 @@ impl Ranking {
         Ranked::Stacks { counted: self.counted(), rows: rows.collect() }
     }
 
-    /// The functions of a stack, innermost first.
     fn outwards(&self, node: u32) -> impl Iterator<Item = u32> {
         let mut next = node;
         std::iter::from_fn(move || {
@@ -380,7 +377,7 @@ impl Ranking {
 
     /// The callers of the chosen functions, by number. For a recursive one, the outermost call counts.
     pub fn callers(&self, chosen: &[bool], shape: Shape) -> Ranked {
-        // The outermost node with such a function on the path to each node, or the node itself.
+        // For each node, the outermost one with such a function on its path.
         let mut outermost: Vec<u32> = Vec::with_capacity(self.of_nodes.len());
         let mut weights = vec![Weight::default(); self.of_nodes.len()];
         for (node, &(parent, function)) in self.named.nodes.iter().enumerate() {
@@ -445,7 +442,6 @@ impl Ranking {
     }
 }
 
-/// Calls from or to the requested functions.
 #[derive(Default)]
 struct CallTree {
     /// Parent, or [`StackTree::ROOT`], and function. A parent has a lower number than its children.
@@ -468,14 +464,12 @@ impl CallTree {
         self.depths[number as usize]
     }
 
-    /// Adds to a node, unless it is [`StackTree::ROOT`].
     fn add(&mut self, number: u32, weight: Weight) {
         if let Some(sum) = self.weights.get_mut(number as usize) {
             *sum += weight;
         }
     }
 
-    /// The weight of each node and all below it.
     fn totals(&self) -> Vec<Weight> {
         let mut weights = self.weights.clone();
         for (number, &(parent, _)) in self.nodes.iter().enumerate().rev() {
@@ -504,7 +498,6 @@ mod tests {
         Ranking { named: recursive(), by: None, of_nodes: weights(), durations, counted }
     }
 
-    /// Depth, name, percent and samples of each row.
     fn calls(ranked: Ranked) -> Vec<(u32, String, f64, u64)> {
         let (Ranked::Callers { rows, .. } | Ranked::Callees { rows, .. }) = ranked else {
             panic!("{ranked:?}")

@@ -1,5 +1,5 @@
-//! Chooses the event that is counted in recordings with several events, the same in all of them, and reports
-//! its unit and the samples of other events.
+//! Chooses the event to count in recordings with several events, the same in all of them, and reports its
+//! unit and the samples of other events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl Stacks {
         SampledEvents { weights, counted_as: &self.counted_as, facts }
     }
 
-    /// Merges the sampled events into one, which is counted.
+    /// Merges the sampled events into one.
     ///
     /// # Errors
     ///
@@ -108,13 +108,12 @@ impl<'f> SampledEvents<'f> {
         self.weights.iter().map(|(&event, &weight)| (event, weight))
     }
 
-    /// The counted events: one, or all.
     fn counted_events(&self, only: Option<u32>) -> impl Iterator<Item = (u32, Weight)> {
         self.iter().filter(move |(event, _)| only.is_none_or(|only| only == *event))
     }
 
-    /// The default event: cycles or a clock before other events, tracepoints last, and with call chains
-    /// before without; then the first event, unless another has over ten times as many samples.
+    /// The default event: cycles or a clock before other events, tracepoints last, and those with call chains
+    /// before those without; then the first event, unless another has over ten times as many samples.
     pub fn default_event(&self) -> Option<u32> {
         let rank = |event: u32| {
             let works = self.is(event, |event| event.counts_cycles() || event.counts_time());
@@ -141,7 +140,7 @@ impl<'f> SampledEvents<'f> {
         if each_is_one && !self.is_time(event) { "samples".into() } else { self.what(event) }
     }
 
-    /// The thing that an event counts: `ns`, or the event without its PMU and modifiers.
+    /// What an event counts: `ns`, or the event without its PMU and modifiers.
     fn what(&self, event: u32) -> Cow<'f, str> {
         match self.is_time(event) {
             true => "ns".into(),
@@ -180,7 +179,7 @@ impl<'f> SampledEvents<'f> {
         counted
     }
 
-    /// Reports the counted event, or all, and the others. With `by_samples`, periods have no effect.
+    /// Reports the counted event, or all, and the others. With `by_samples`, periods are ignored.
     pub fn say(&self, only: Option<u32>, by_samples: bool, report: &mut Report) {
         for (event, Weight { samples, .. }) in self.counted_events(only) {
             let unit = match self.unit(event) {
@@ -193,7 +192,7 @@ impl<'f> SampledEvents<'f> {
         self.say_others(only, report);
     }
 
-    /// If only one event is counted, reports the share and events of other samples.
+    /// If only one event is counted, reports the others and their share of samples.
     pub fn say_others(&self, only: Option<u32>, report: &mut Report) {
         let sum = |all: u64, (_, weight): (u32, Weight)| all.saturating_add(weight.samples);
         let is_other = |event: u32| only.is_some_and(|only| only != event);
@@ -216,7 +215,7 @@ pub struct ShownEvent(Option<[String; 3]>);
 
 impl ShownEvent {
     /// The number of the event in a recording; `None` if the recording has no samples. In the first recording
-    /// it is [`SampledEvents::default_event`], in the others the event with that name, or one that counts the
+    /// it is [`SampledEvents::default_event`], in others the event with that name, or one that counts the
     /// same: `cpu-clock:ppp` equals `cpu-clock`, and `cycles` are equal on any PMU.
     ///
     /// # Errors

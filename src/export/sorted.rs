@@ -16,27 +16,23 @@ use std::sync::Arc;
 
 use perfx_pipeline::{Context as _, Result};
 
-/// The total size of the buffers of a merge.
 const MERGE_MEMORY: u64 = 32 << 20;
 
-/// The smallest buffer.
 const SMALLEST: u64 = 4 << 10;
 
-/// The largest useful buffer.
 const LARGEST: u64 = 256 << 10;
 
 /// The head of each row in the temporary file: u8 has a time, u64 time, u32 number in the batch, u32 size.
 const HEAD: usize = 17;
 
-/// A row of a batch: its time, its number in the batch, and its place in the batch's text.
+/// A row: its time, its number in the batch, and its place in the batch's text.
 pub(crate) struct RowPlace {
     pub(crate) time: Option<u64>,
     pub(crate) index: u32,
     pub(crate) text: Range<usize>,
 }
 
-/// The rows of a batch by time, each with its head. Rows without a time come first; rows with equal times
-/// stay in file order.
+/// The rows of a batch with their heads, by time; without a time first, with equal times in file order.
 pub(crate) fn sorted(text: &[u8], rows: &[RowPlace]) -> Vec<u8> {
     let mut order: Vec<_> = rows.iter().collect();
     order.sort_by_key(|row| row.time);
@@ -62,7 +58,6 @@ pub(crate) fn rows_mut(mut run: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     })
 }
 
-/// The sorted rows of all batches so far.
 pub(crate) struct Sorted {
     spill: BufWriter<File>,
     len: u64,
@@ -121,15 +116,13 @@ impl Sorted {
     }
 }
 
-/// The number of the record, its time and its row.
 pub(crate) type Row<'r> = (u64, Option<u64>, &'r [u8]);
 
-/// The rows of all batches, which are being merged.
 pub(crate) struct Merge {
     runs: Vec<SortedRows>,
-    /// The time of the next row of each batch, the number of the batch, and that of the record.
+    /// For each batch: the time of its next row, the number of the batch, and that of the record.
     next: BinaryHeap<Reverse<(Option<u64>, usize, u64)>>,
-    /// True if the first of these has been returned.
+    /// The first of these has been returned.
     is_read: bool,
 }
 
@@ -166,10 +159,9 @@ impl Read for Part {
     }
 }
 
-/// The rows of a batch being merged.
 struct SortedRows {
     rows: BufReader<Part>,
-    /// The number of its first record.
+    /// Of its first record.
     first: u64,
     row: Vec<u8>,
 }
@@ -199,8 +191,7 @@ impl SortedRows {
     }
 }
 
-/// The error of a failed write to the temporary file. The file has no name, so the error names the folder,
-/// which is probably full.
+/// The error of a write. The temporary file has no name, so it names the folder, which is probably full.
 fn full() -> String {
     format!("{} (TMPDIR): can't write a temporary file", std::env::temp_dir().display())
 }

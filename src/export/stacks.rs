@@ -52,7 +52,7 @@ impl AddAssign for Weight {
 pub struct Grouping {
     /// The name of the thread.
     pub comm: bool,
-    /// As name, the last one of the process's main thread, so that a process has one name.
+    /// As the name, the last one of the process's main thread, so that a process has one name.
     pub main: bool,
     /// The process.
     pub pid: bool,
@@ -66,15 +66,15 @@ pub struct Grouping {
     pub container: bool,
     /// The time, rounded to [`Stacks::step`].
     pub time: bool,
-    /// Unmapped addresses as distinct frames; otherwise they are one. Chains of code without frame pointers
-    /// have so many of them that few stacks would be equal.
+    /// Unmapped addresses are distinct frames; otherwise they are one. In code without frame pointers, they
+    /// are so many that few stacks would be equal.
     pub unmapped: bool,
-    /// The function of the sample's own address, as in `perf report`; otherwise that of the innermost frame
-    /// of its chain, as in the lines of `perf script`.
+    /// The function of the sample's own address, as in `perf report`; otherwise that of its chain's innermost
+    /// frame, as in the lines of `perf script`.
     pub own_address: bool,
 }
 
-/// The group of a sample. Fields that it is not grouped by, and those that it lacks, are `None`.
+/// The group of a sample. Fields not grouped by, or missing in the sample, are `None`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Label {
     /// The machine of the thread, if grouped by thread.
@@ -113,11 +113,9 @@ pub struct Stacks {
     pub labels: IndexSet<Label, RandomState>,
     /// The weight of each group of samples.
     pub rows: IndexMap<Row, Weight, RandomState>,
-    /// The durations of the calls in a trace.
     pub(crate) durations: OfStacks,
     /// The sampled events, each with the times of its earliest and latest sample that has one.
     pub times: BTreeMap<u32, Option<(Time, Time)>>,
-    /// How the selected events are counted.
     pub(crate) counted_as: Vec<Option<CountedAs>>,
     /// The unit to which times of rows are rounded, ns; 0 if they are exact.
     pub step: u64,
@@ -125,7 +123,7 @@ pub struct Stacks {
     pub bytes: u64,
 }
 
-/// Times are rounded if there are more rows than this.
+/// With more rows, times are rounded.
 pub(crate) const MOST_ROWS: usize = 1 << 20;
 
 /// The smallest and the largest step of sample times, ns.
@@ -157,7 +155,6 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// Reads the samples that are selected, and counts those of events that `counted_as` has.
     pub(crate) fn read(
         recording: &mut Recording,
         (facts, selected): (&Facts, Option<&impl Select>),
@@ -166,8 +163,8 @@ impl Stacks {
         threads: usize,
         report: &mut Report,
     ) -> Result<Stacks> {
-        // Workers round by the latest known step, so that there is less to join. Each step divides the next,
-        // so the result is the same.
+        // Workers round by the latest known step, to join less. Each step divides the next: results are
+        // equal.
         let step = AtomicU64::new(0);
         let most = if grouping.time { MOST_ROWS } else { usize::MAX };
         let new = || {
@@ -224,11 +221,10 @@ impl Stacks {
         *self.rows.entry(Row { time, ..row }).or_default() += weight;
     }
 
-    /// Rounds times, first to multiples of `first`, a power of ten, until there are at most `most` rows or
-    /// the step reaches its limit. The result depends only on the rows added so far.
+    /// Rounds times to multiples of `first`, a power of ten, then of larger steps, until there are at most
+    /// `most` rows or the step reaches its limit. The result depends only on the rows added so far.
     pub(crate) fn round_times(&mut self, most: usize, first: u64) {
         while self.rows.len() > most && self.step < LAST_STEP {
-            // 10 µs, 50 µs, 100 µs, …
             self.step = match self.step {
                 0 => first,
                 step if step.ilog10() == (step * 2).ilog10() => step * 5,
@@ -241,7 +237,6 @@ impl Stacks {
     }
 }
 
-/// The union of both spans.
 pub(crate) fn spanning(one: Option<(Time, Time)>, other: Option<(Time, Time)>) -> Option<(Time, Time)> {
     match (one, other) {
         (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
@@ -254,11 +249,10 @@ pub(crate) fn spanning(one: Option<(Time, Time)>, other: Option<(Time, Time)>) -
 struct Target {
     row: Row,
     time: Option<Time>,
-    /// The sample's number among those whose user part comes later.
+    /// Its number among the samples whose user part comes later.
     deferred: Option<u32>,
 }
 
-/// The stacks of one batch.
 #[derive(Default)]
 struct Part {
     stacks: Stacks,
@@ -273,7 +267,6 @@ struct Worker<'f> {
     counted_as: &'f [Option<CountedAs>],
     resolver: Resolver<'f>,
     part: Part,
-    /// The number of the last sample's label.
     label: u32,
 }
 
@@ -290,7 +283,7 @@ impl<'f> Visit for Worker<'f> {
     fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()> {
         let at = At::of(sample);
         let lack = self.resolver.sample(at)?;
-        // A sample without a chain has its own address already.
+        // A sample without a chain already has its own address.
         if self.grouping.own_address && lack != Lack::Chain {
             self.resolver.begin_at_own_address(at)?;
         }
@@ -424,9 +417,7 @@ fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], tar
 struct Joined<'s> {
     stacks: Stacks,
     waiting: Waiting<Vec<(Row, Weight)>>,
-    /// Times are rounded if there are more rows than this.
     most: usize,
-    /// The step for workers of further batches.
     step: &'s AtomicU64,
 }
 
@@ -481,7 +472,6 @@ impl Joined<'_> {
 }
 
 impl Stacks {
-    /// Puts a sample's kernel frames onto the stack of its user part.
     fn complete(&mut self, kernel: &[u32], weights: Vec<(Row, Weight)>, user: u32) -> Result<()> {
         let stack = self.tree.push(user, kernel)?;
         weights.into_iter().for_each(|(row, weight)| self.add(Row { stack, ..row }, weight));

@@ -1,7 +1,7 @@
-//! Draws call stacks as a flame graph in SVG, with searchable names, and the colours of the page.
+//! Draws call stacks as a flame graph in SVG, with searchable names and the page's colours, without a script.
 //!
-//! Names of threads or other groups are on top, and callers above callees, so outermost frames are visible however deep
-//! stacks are. Width is weight; neighbours are in the order of their names. The picture has no script.
+//! Threads or other groups are at the top, and callers above callees, so that outermost frames are visible
+//! however deep stacks are. Width is weight; neighbours are sorted by name.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,11 +11,10 @@ use crate::folded::Count;
 use crate::functions::{CodePlace, FunctionId, NamedStacks};
 use crate::stacks::{Grouping, Label, Stacks};
 
-/// The width of the picture, the height of a frame, and the width of the narrowest drawn frame, pixels.
+/// The width of the picture, the height of a frame, and the width of the narrowest frame, pixels.
 const WIDTH: f64 = 1200.0;
 const LINE: usize = 17;
 const LEAST: f64 = 0.5;
-/// The space around the frames.
 const MARGIN: usize = 10;
 const TITLE: usize = 30;
 /// The maximum length of a name; a frame shows fewer characters.
@@ -38,22 +37,21 @@ pub struct Picture<'s> {
     pub title: &'s str,
 }
 
-/// A frame with its callees.
 #[derive(Default)]
 struct Frame<'s> {
     name: &'s str,
     colour: [u8; 3],
     weight: u64,
-    /// By name and the number of the function.
+    /// By the name and number of the function.
     called: BTreeMap<(&'s str, u32), usize>,
 }
 
 /// The numbers of drawn frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Drawn {
-    /// The frames in the picture.
+    /// In the picture.
     pub frames: u64,
-    /// The frames that are too narrow to draw.
+    /// Too narrow to draw.
     pub left_out: u64,
 }
 
@@ -67,7 +65,6 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
     let groups: Vec<Vec<String>> = picture.stacks.labels.iter().map(texts).collect();
     let frames = frames(picture, &groups);
     let scale = WIDTH / frames[0].weight.max(1) as f64;
-    // The frames, outermost first: number, line, and start.
     let (mut shown, mut open, mut left_out) = (Vec::new(), vec![(0, 0, 0)], 0);
     while let Some((at, line, start)) = open.pop() {
         let frame = &frames[at];
@@ -116,7 +113,7 @@ pub fn write(picture: Picture<'_>, out: &mut dyn Write) -> io::Result<Drawn> {
     Ok(Drawn { frames: shown.len() as u64, left_out })
 }
 
-/// All frames; the first stands for all samples.
+/// The first frame stands for all samples.
 fn frames<'s>(picture: Picture<'s>, groups: &'s [Vec<String>]) -> Vec<Frame<'s>> {
     let Picture { named, stacks, placed, event, .. } = picture;
     let mut sums: BTreeMap<(u32, Option<u32>), u64> = BTreeMap::new();
@@ -152,7 +149,7 @@ fn frames<'s>(picture: Picture<'s>, groups: &'s [Vec<String>]) -> Vec<Frame<'s>>
     frames
 }
 
-/// The colour of frames that are not functions.
+/// For frames that are not functions.
 const PLAIN: [u8; 3] = [0xd9, 0xdd, 0xe3];
 
 /// The colour of a function on the page, see `html/colours.js` and `html/page.css`.
@@ -169,7 +166,6 @@ fn colour(function: &FunctionId) -> [u8; 3] {
     rgb(hue + f64::from(hash % 23) - 11.0, saturation, light + f64::from((hash >> 8) % 9) - 4.0)
 }
 
-/// A colour of CSS's hsl(): degrees, and percentages.
 fn rgb(hue: f64, saturation: u8, light: f64) -> [u8; 3] {
     let light = light / 100.0;
     let range = f64::from(saturation) / 100.0 * light.min(1.0 - light);
@@ -179,7 +175,7 @@ fn rgb(hue: f64, saturation: u8, light: f64) -> [u8; 3] {
     })
 }
 
-/// Text between tags. Characters invalid in XML, and those that change the direction of text, are replaced.
+/// Text between tags. Replaces characters that are invalid in XML or change the direction of text.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars().take(LONGEST) {

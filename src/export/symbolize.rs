@@ -1,5 +1,4 @@
-//! Names places that are known by build-id and offset: reads them from Parquet files, finds each file once, and
-//! writes a table of their functions.
+//! Names places known by build-id and offset: reads them from Parquet, and writes a table of their functions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -33,7 +32,6 @@ pub const NAMES: Table = Table {
     ],
 };
 
-/// The places in one file.
 #[derive(Default)]
 struct Places {
     path: PathBuf,
@@ -44,7 +42,6 @@ struct Places {
 #[derive(Default)]
 pub struct Unnamed {
     files: BTreeMap<String, Places>,
-    /// The number of rows without a build-id or an offset.
     odd: u64,
 }
 

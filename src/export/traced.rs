@@ -1,6 +1,5 @@
 //! Counts every branch in a recording's hardware trace (Intel PT, CoreSight), by file, on all threads.
-//!
-//! Samples stand for the branches between them; a trace has every branch. No samples are synthesized.
+//! Samples would only stand for the branches between them, so none are synthesized.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -22,10 +21,8 @@ use perfx_trace::{
     Blocks, Counter, Ends, Event, Joint, PathId, Place, Point, Reason, Run, Sink, Step, Sums as _,
 };
 
-/// The counts of straight-line runs.
 type Runs = HashMap<Run, u64, RandomState>;
 
-/// The trace of a recording.
 pub(crate) struct Traced {
     tracer: Tracer,
     recorded: Recorded,
@@ -126,16 +123,12 @@ impl Traced {
     }
 }
 
-/// True if a DSO is the kernel itself, not a module.
 pub(crate) fn is_kernel(dso: &Dso) -> bool {
     object_of(dso, None) == Object::Kernel
 }
 
-/// The decoded code.
 pub(crate) struct Ran {
-    /// The straight-line runs with the branch to each, and their counts.
     pub(crate) runs: Runs,
-    /// Set if CoreSight traced it.
     pub(crate) atoms: Option<Atoms>,
     places: Places,
 }
@@ -148,11 +141,10 @@ impl Ran {
 }
 
 struct Count {
-    /// True if the trace also has branches that are not taken.
+    /// The trace also has branches that are not taken.
     of_every_branch: bool,
 }
 
-/// The runs of a thread, and the faults of its parts.
 struct Counting {
     counter: Counter<Runs>,
     faults: BTreeMap<Reason, u64>,

@@ -1,4 +1,4 @@
-//! Prints samples in order of time as `perf script` does, with chosen fields.
+//! Prints samples in time order as `perf script` does, with chosen fields.
 //!
 //! The layout of a block is that of perf 7.3 (tools/perf/builtin-script.c, `process_event`): a line with the
 //! fields, then a line for each frame of a call chain, and an empty line.
@@ -46,12 +46,12 @@ use sample::SampleWriter;
 pub struct Viewed {
     /// The number of samples.
     pub samples: u64,
-    /// True if the recording was read to its end.
+    /// The recording was read to its end.
     pub is_whole: bool,
 }
 
-/// Prints the samples that `filter` selects; if that is empty, all. If `decoded` is given, its samples take
-/// the place of the recorded ones: they are of the recording's events, in order.
+/// Prints the samples that `filter` selects; if that is empty, all. `decoded` samples, if given, replace the
+/// recorded ones: they are of the recording's events, in order.
 ///
 /// # Errors
 ///
@@ -98,13 +98,12 @@ pub fn view(
     Ok(viewed)
 }
 
-/// Bytes of records that a thread gets at once: their text has up to a hundred times as many.
+/// The size of records that a thread gets at once, bytes: their text may be a hundred times as long.
 const BATCH: usize = 1 << 17;
 
 /// Samples, and the records that complete them, in the order to show.
 type Shown<'d> = Box<dyn Iterator<Item = perfx_format::Result<Rows>> + Send + 'd>;
 
-/// The records of a recording in the order of their times.
 fn by_time(recording: Recording, options: &ViewOptions) -> Result<Shown<'static>> {
     let (mut records, mut failed) = (recording.records_by_time()?, None);
     let wanted = WANTED.union(options.shown_kinds());

@@ -1,4 +1,4 @@
-//! Lists the source lines or the instructions of functions, or of a source file, with the most samples.
+//! Lists the source lines or instructions with the most samples, of functions or of a source file.
 
 use std::collections::BTreeMap;
 
@@ -51,11 +51,11 @@ pub struct LineRow {
     pub instruction: Option<String>,
 }
 
-/// The number of the function, the line, and the address in lists of instructions.
+/// The number of the function, the line and, for instructions, the address.
 type RowKey = (usize, Option<(String, u32)>, Option<u64>);
 
-/// Lists the lines or, with `by_instruction`, instructions of the functions that `wanted` means, or of the source
-/// file with this name. Also returns the sources that were left out. The error contains similar names.
+/// Lists lines or, with `by_instruction`, instructions of the functions that `wanted` means, or of the source
+/// file with this name. Also returns the sources left out. The error contains similar names.
 ///
 /// # Errors
 ///

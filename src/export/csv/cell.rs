@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Escapes the text of a cell: control characters, invalid UTF-8, and a first character with which
-/// spreadsheets begin a formula (`=`, `+`, `-`, `@`) become `\xNN` for each byte, and `\` becomes `\\`. Every
-/// row is then one line, and nothing is lost.
+/// Escapes the text of a cell, so that every row is one line and nothing is lost: control characters, invalid
+/// UTF-8, and a first character with which spreadsheets begin a formula (`=`, `+`, `-`, `@`) become `\xNN`
+/// for each byte, and `\` becomes `\\`.
 pub(super) fn plain(bytes: &[u8]) -> Cow<'_, str> {
     let begins_formula = matches!(bytes, [b'=' | b'+' | b'-' | b'@', ..]);
     if let Ok(text) = str::from_utf8(bytes)

@@ -23,7 +23,7 @@ use super::overview::Rows;
 use crate::sorted::Sorted;
 use crate::stacks::Weight;
 
-/// The address of a sample: an offset in a file, or the address itself for a kernel or an unknown mapping.
+/// A sample's address: an offset in a file, or itself in a kernel or outside of mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct HitKey {
     pub(super) event: u32,
@@ -31,13 +31,13 @@ pub(super) struct HitKey {
     pub(super) address: u64,
 }
 
-/// All hits. Each sampled address takes about 40 bytes of memory.
+/// Each address takes about 40 bytes of memory.
 pub(super) type Hits = HashMap<HitKey, Weight, RandomState>;
 
 /// All processes with the same pid. There may be millions, so rare fields are boxed.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Process {
-    /// The last name of its main thread, and the time of that name.
+    /// The last name of its main thread, and when it got that.
     comm: Option<Box<(u64, Box<[u8]>)>>,
     pub(super) mappings: u64,
     pub(super) fork: Option<u64>,
@@ -59,10 +59,8 @@ impl Process {
     }
 }
 
-/// Processes by pid; `None` if a record names none.
 #[derive(Default)]
 pub(super) struct Processes {
-    /// The index of each pid in the list.
     places: HashMap<Option<u32>, u32>,
     list: Vec<Process>,
 }
@@ -102,7 +100,7 @@ impl Processes {
         })
     }
 
-    /// For each index, the index of the process whose name it has.
+    /// For each index, that of the process whose name it has.
     fn namesakes(&self) -> Vec<u32> {
         let mut namesakes = vec![OPEN; self.list.len()];
         let mut heirs = Vec::new();
@@ -118,7 +116,7 @@ impl Processes {
                 if process.comm.is_some() {
                     break place;
                 }
-                // If the search comes back to it, it is its own ancestor.
+                // A process that the search reaches again is its own ancestor.
                 *known = NAMELESS;
                 heirs.push(place);
                 next = process.parent.and_then(|parent| self.places.get(&Some(parent))).copied();
@@ -132,7 +130,7 @@ impl Processes {
     }
 }
 
-/// Marks an index as missing: there is no name, or it is not known yet.
+/// There is no name, or it is not yet known.
 const NAMELESS: u32 = u32::MAX;
 const OPEN: u32 = u32::MAX - 1;
 
@@ -177,7 +175,6 @@ pub(super) fn gather(
     Ok((all, losses))
 }
 
-/// The process of a sample, and where it hit.
 type Target = (Option<u32>, HitKey);
 
 fn add(hits: &mut Hits, processes: &mut Processes, (pid, hit_key): Target, period: u64) {
@@ -197,7 +194,6 @@ struct Part {
 
 struct Reader<'f> {
     facts: &'f Facts,
-    /// The beginning of the text of each event's samples.
     labels: &'f [String],
     counted_as: &'f [Option<CountedAs>],
     lookup: Lookup,
@@ -262,7 +258,6 @@ fn time_of(record: &Record<'_>, layouts: &Layouts) -> Option<u64> {
 }
 
 impl Part {
-    /// Takes in a record of tasks.
     fn task(&mut self, record: &Record<'_>, time: Option<u64>, layouts: &Layouts) {
         let pid = named_pid(record);
         match record.kind() {
@@ -335,7 +330,7 @@ impl Row {
             self.text.clear();
             push_line(&mut self.text, &fields, Style::default());
         }
-        // As perf shows them: -1 is no process, or the kernel.
+        // As in perf: -1 is no process, or the kernel.
         let signed = |number: Option<u32>| number.map(|number| i64::from(number as i32).into());
         for number in [signed(pid), signed(tid), time.map(i128::from)] {
             self.number.clear();

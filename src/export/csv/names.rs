@@ -18,10 +18,9 @@ pub(super) struct Naming {
     pub(super) dsos: Tally,
 }
 
-/// perf's name for an address in no mapping.
 const UNKNOWN: &str = "[unknown]";
 
-/// Names the DSO and symbol of every hit. Only the symbols of one DSO are in memory at a time.
+/// Names the DSO and symbol of every hit, with the symbols of one DSO in memory at a time.
 pub(super) fn name_hits(hits: &Hits, search: Search<'_>) -> Naming {
     let images = Images::new(search);
     let mut sorted: Vec<_> = hits.iter().collect();

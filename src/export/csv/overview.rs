@@ -6,7 +6,6 @@ use ::csv::{ByteRecord, Writer};
 
 use crate::sorted::{RowPlace, sorted};
 
-/// The rows of one batch.
 pub(super) struct Rows {
     writer: Writer<Vec<u8>>,
     rows: Vec<RowPlace>,
@@ -17,7 +16,6 @@ impl Rows {
         Rows { writer: Writer::from_writer(Vec::new()), rows: Vec::new() }
     }
 
-    /// Adds the row of the next record; it begins with the kind.
     pub(super) fn push(&mut self, time: Option<u64>, row: &ByteRecord) -> io::Result<()> {
         let start = self.writer.get_ref().len();
         self.writer.write_byte_record(row)?;

@@ -1,8 +1,8 @@
-//! Lists with names: the measures of `perfx list syscalls` and the like.
+//! Named lists: the measures of `perfx list syscalls` and the like.
 
 use super::{Column, Measure, Role};
 
-/// A list with a name.
+/// A named list.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
     /// Its name.
@@ -11,7 +11,7 @@ pub struct Ready {
     pub measures: &'static [Measure<'static>],
     /// The options of `perf record` that record the necessary tracepoints.
     pub record: &'static str,
-    /// True if rows are of other threads than those in which the samples were taken.
+    /// Rows may be of other threads than the sampled ones.
     pub is_of_others: bool,
 }
 
@@ -23,7 +23,7 @@ const fn of(from: &'static str, title: &'static str) -> Column<'static> {
     Column { from, title }
 }
 
-/// Threads that can run: preempted ones have a `+`.
+/// Threads that can run; preempted ones have a `+`.
 const CAN_RUN: Option<(&str, &[&str])> = Some(("prev_state", &["R", "R+"]));
 
 const SPAN: Measure<'_> = Measure {

@@ -1,5 +1,4 @@
-//! Reads the values by which samples of tracepoints are grouped and paired: their own fields, and those that
-//! every sample has.
+//! Reads the values by which tracepoint samples are grouped and paired: own fields, and those of any sample.
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
@@ -12,40 +11,32 @@ use perfx_look::trace::{FieldText, TracePrinter, value_text};
 use perfx_resolve::{Facts, Frame, frame_at};
 use perfx_samples::SampleView;
 
-/// The values of every sample. A tracepoint's own field of the same name is used instead, unless the name has
-/// the prefix `sample.`.
+/// The values of all samples. Without `sample.`, a tracepoint's own field takes precedence.
 pub(super) const OF_SAMPLES: [&str; 7] = ["pid", "tid", "comm", "cpu", "event", "caller", "syscall"];
 
-/// The prefix of values that every sample has.
 const SAMPLE: &str = "sample.";
 
-/// Maximum number of frames in which the caller of a lock is searched for.
+/// In these frames the caller of a lock is searched for.
 const FRAMES_MAX: usize = 16;
 
-/// A field without the names of itself and its type.
+/// A field without its name and type.
 pub(super) fn owned(field: &NamedField<'_>) -> NamedField<'static> {
     NamedField { name: "", type_name: "", ..*field }
 }
 
-/// A value of a sample.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) enum Cell {
-    /// The sample lacks it.
     Missing,
     Number(i128),
-    /// A system call by its number.
     Syscall(u64),
     Text(String),
-    /// An address of the kernel.
     Code(Frame),
     /// The innermost frames of a call chain, by their number in [`Chains`].
     Chain(usize),
 }
 
-/// The distinct call chains.
 pub(super) type Chains = IndexSet<Vec<Frame>, RandomState>;
 
-/// The place of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Pid,
@@ -54,7 +45,7 @@ pub(super) enum Source {
     Cpu,
     Event,
     Caller,
-    /// The system call of the event's name, or the field with its number.
+    /// The system call in the event's name, or the field with its number.
     Syscall(Option<NamedField<'static>>),
     Field {
         field: NamedField<'static>,
@@ -64,8 +55,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The source of a value of this name in samples of a tracepoint. `has_chains` is true if they have call
-    /// chains.
+    /// The source of a value in samples of a tracepoint. `has_chains`: they have call chains.
     pub(super) fn of(name: &str, point: &TracePrinter<'_>, has_chains: bool) -> Option<Source> {
         let own = |name: &str| point.fields().iter().find(|field| field.name == name);
         if let Some(field) = own(name) {
@@ -85,7 +75,7 @@ impl Source {
         })
     }
 
-    /// Like [`Source::of`], for comparing: without texts.
+    /// [`Source::of`] for comparing: without texts.
     pub(super) fn key(name: &str, point: &TracePrinter<'_>, has_chains: bool) -> Option<Source> {
         Some(match Source::of(name, point, has_chains)? {
             Source::Field { field, .. } => Source::Field { field, text: None, is_code: false },
@@ -93,7 +83,6 @@ impl Source {
         })
     }
 
-    /// The value in a sample with this raw data.
     pub(super) fn cell(
         &self,
         (sample, raw): (SampleView<'_>, &[u8]),
@@ -156,8 +145,8 @@ fn frame(sample: SampleView<'_>, facts: &Facts, (mode, address): (u16, u64)) -> 
     frame_at(facts, (record, layouts), sample.pid(), sample.key(), (record.level(mode), address))
 }
 
-/// True for functions that take locks or wait: the caller of a lock is the first other one. The kernel has them
-/// between `__sched_text_start` and `__sched_text_end`, and `__lock_text_start` and `__lock_text_end`.
+/// True for functions that take locks or wait: the caller of a lock is the first other one. The kernel places
+/// them between `__sched_text_start` and `__sched_text_end`, and `__lock_text_start` and `__lock_text_end`.
 pub(super) fn is_lock(function: &str) -> bool {
     const EXACT: [&str; 5] = ["schedule", "down", "up", "yield", "do_nanosleep"];
     const BEGINNINGS: [&str; 28] = [

@@ -1,29 +1,24 @@
-//! Adds up values in bounded memory: their number, sum, extremes and, to 1 %, percentiles.
+//! Adds up values in bounded memory: their number, sum, extremes and percentiles (to 1 %).
 
 use std::collections::BTreeMap;
 
 use crate::durations::Bucket;
 
-/// Values that were added up.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Sum {
     pub(super) count: u64,
-    /// The number of system calls and the like that returned an error.
     pub(super) failed: u64,
     pub(super) sum: i128,
-    /// The lowest and the highest value; `None` if none was added.
     pub(super) range: Option<(i64, i64)>,
-    /// The number of values in each class.
     alike: BTreeMap<i32, u64>,
 }
 
-/// The class of values that share their first bits, in ascending order; below 0 for negative values.
+/// The class of values with the same first bits, ascending; below 0 for negative values.
 fn class(value: i64) -> i32 {
     let class = i32::from(Bucket::of(value.unsigned_abs()).0);
     if value < 0 { -class } else { class }
 }
 
-/// The highest value of a class.
 fn highest(class: i32) -> i64 {
     let (low, high) = Bucket(class.unsigned_abs() as u16).range();
     let size = |size: u64| i64::try_from(size).unwrap_or(i64::MAX);
@@ -50,7 +45,6 @@ impl Sum {
         other.alike.into_iter().for_each(|(class, count)| *self.alike.entry(class).or_default() += count);
     }
 
-    /// The number of values that were added.
     pub(super) fn values(&self) -> u64 {
         self.alike.values().sum()
     }

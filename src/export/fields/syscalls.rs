@@ -13,8 +13,8 @@ pub(super) fn name(machine: &str, number: u64) -> Option<&'static str> {
     each(own).chain(each(NEWER)).find(|(of, _)| *of == number).map(|(_, name)| name)
 }
 
-/// The numbers and names of a table. The number of a name is the word before it or, if that is a name, the
-/// number of that name plus 1.
+/// The numbers and names of a table. A name's number is the word before it, or that of the name before, plus
+/// 1.
 fn each(table: &'static str) -> impl Iterator<Item = (u64, &'static str)> {
     let mut next = 0;
     table.split_ascii_whitespace().filter_map(move |word| match word.parse() {
@@ -29,7 +29,6 @@ fn each(table: &'static str) -> impl Iterator<Item = (u64, &'static str)> {
     })
 }
 
-/// x86-64.
 const X86_64: &str = "\
     read write open close stat fstat lstat poll lseek mmap mprotect munmap brk rt_sigaction \
     rt_sigprocmask rt_sigreturn ioctl pread64 pwrite64 readv writev access pipe select sched_yield \

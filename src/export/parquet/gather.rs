@@ -1,5 +1,4 @@
-//! Reads the samples of a recording on all threads, sorts them by time, and collects distinct frames and
-//! chains.
+//! Reads samples on all threads, sorts them by time, and collects distinct frames and chains.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -28,10 +27,8 @@ use crate::counted::wanted_events;
 use crate::sorted::{RowPlace, Sorted, rows_mut, sorted};
 use crate::stacks::{Weight, spanning};
 
-/// Distinct texts of a recording, by number.
 pub(super) type Texts = IndexSet<Box<[u8]>, RandomState>;
 
-/// The results of the second reading.
 pub(super) struct Gathered {
     pub(super) samples: Sorted,
     pub(super) tree: StackTree,
@@ -48,18 +45,16 @@ pub(super) struct Gathered {
 
 #[derive(Default)]
 pub(super) struct Chains {
-    /// The node of each chain, and whether outer frames may be missing.
+    /// The node of each chain, and true if outer frames may be missing.
     pub(super) list: Vec<(u32, bool)>,
-    /// The number of each node's chain, or [`NONE`].
     numbers: Vec<u32>,
-    /// The chains of samples whose user part came later.
     pub(super) deferred: Vec<u32>,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Chains {
-    /// The number of the chain that ends at a node. The chain without frames has a number, too.
+    /// The number of the chain that ends at a node. The empty chain has a number, too.
     fn number(&mut self, node: u32, truncated: bool) -> u32 {
         let at = if node == StackTree::ROOT { 0 } else { node as usize + 1 };
         if self.numbers.len() <= at {
@@ -75,7 +70,6 @@ impl Chains {
     }
 }
 
-/// A branch: its sample, index, ends and details.
 pub(super) struct BranchRow {
     pub(super) sample: u64,
     pub(super) nr: u32,
@@ -140,7 +134,7 @@ struct Found {
     events: BTreeMap<u32, Weight>,
     threads: HashMap<Thread, Weight, RandomState>,
     times: Option<(Time, Time)>,
-    /// The number of samples, including those left out.
+    /// Including those left out.
     samples: u64,
     deferred: Vec<Deferred<u32>>,
     deferred_samples: u32,
@@ -157,15 +151,13 @@ impl Found {
 
 struct Worker<'f> {
     facts: &'f Facts,
-    /// For each event, whether its raw data has fields.
     traces: &'f ByTracepoint<TracePrinter<'f>>,
-    /// For each event, whether its counters are wanted.
     wanted: &'f [bool],
     with_branches: bool,
     resolver: Resolver<'f>,
-    /// The name of the last sample's thread, and its keys: most samples share the previous one's thread.
+    /// The last sample's thread name, and the keys for which it is valid: the next is often of that thread.
     comm: Option<(Machine, u32, Range<OrderKey>, u32)>,
-    /// The last sample's thread, and its weight that is not in the sums yet.
+    /// The last sample's thread, and its weight that is not yet in the sums.
     thread: Option<(Thread, Weight)>,
     part: Found,
 }
@@ -273,7 +265,6 @@ impl<'f> Visit for Worker<'f> {
 }
 
 impl Worker<'_> {
-    /// The number of a thread's name.
     fn comm(&mut self, machine: Machine, tid: u32, key: OrderKey) -> Result<u32> {
         match &self.comm {
             Some((of, thread, during, comm)) if (*of, *thread) == (machine, tid) && during.contains(&key) => {
@@ -308,7 +299,6 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The frame of a data address in a file or kernel.
     fn data_frame(&mut self, at: At<'_>, addr: u64) -> Result<Option<u32>> {
         let mode = at.sample.record.level_of(addr);
         let facts = self.facts;
@@ -373,7 +363,7 @@ struct Joined<'b> {
 }
 
 impl Joined<'_> {
-    /// Sets the periods that need the counters of earlier batches, and drops rows that gained nothing.
+    /// Sets periods that depend on counters in earlier batches, and drops rows that gained nothing.
     fn weigh(&mut self, part: &mut Found, before: &Before) {
         let Found { rows, text, late, .. } = part;
         let mut unsampled: HashSet<usize> = late.iter().map(|((row, ..), _)| *row).collect();
@@ -458,14 +448,13 @@ impl Joined<'_> {
         }
         all.lost = losses.recording;
         losses.say("left out", report);
-        // Columns have signed numbers.
+        // Columns are signed.
         say_cut_off(all.events.iter().map(|weight| weight.period), i64::MAX as u64, report);
         Ok(all)
     }
 }
 
 impl Gathered {
-    /// Puts a sample's kernel frames onto the stack of its user part.
     fn complete(&mut self, kernel: &[u32], sample: usize, user: u32, truncated: bool) -> Result<()> {
         let stack = self.tree.push(user, kernel)?;
         self.chains.deferred[sample] = self.chains.number(stack, truncated);

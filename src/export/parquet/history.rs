@@ -12,11 +12,10 @@ pub(super) struct History {
     pub(super) mappings: Vec<Mapped>,
     pub(super) comms: Vec<Named>,
     pub(super) threads: BTreeMap<Thread, Life>,
-    /// When processes executed a program or ended, with the number of mappings before that.
+    /// When processes executed a program or ended, and the number of mappings before that.
     ends: Vec<(Space, OrderKey, Option<i64>, usize)>,
 }
 
-/// The machine, process and thread.
 pub(super) type Thread = (Machine, u32, u32);
 
 pub(super) struct Mapped {
@@ -32,7 +31,6 @@ pub(super) struct Mapped {
     key: OrderKey,
 }
 
-/// A name that a thread took.
 pub(super) struct Named {
     pub(super) thread: Thread,
     pub(super) time: Option<i64>,
@@ -48,13 +46,12 @@ pub(super) struct Life {
     pub(super) exec: bool,
 }
 
-/// A time as a signed number, at most in the year 2262.
 pub(super) fn signed(time: u64) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
 impl History {
-    /// Takes in a record that changes tasks or address spaces; `dso` is the one it maps.
+    /// Reads a record that changes tasks or address spaces; `dso` is the one it maps.
     pub(super) fn add(&mut self, record: &Record<'_>, layouts: &Layouts, machine: Machine, dso: Option<u32>) {
         let layout = layouts.layout_of(record);
         let time = layouts.recorded_time(record).or_else(|| own_time(record)).map(signed);
@@ -91,9 +88,7 @@ impl History {
         }
     }
 
-    /// Finds the end of each mapping.
     pub(super) fn end_mappings(&mut self) {
-        /// A mapping, or the end of all.
         #[derive(Clone, Copy)]
         enum Change {
             Map(usize),

@@ -11,11 +11,9 @@ use super::history::signed;
 
 macro_rules! parts {
     ($($part:ident $size:literal,)*) => {
-        /// The parts that samples may lack.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(super) enum Part { $($part),* }
 
-        /// The parts with their sizes, bytes.
         const PARTS: [(Part, usize); [$($size),*].len()] = [$((Part::$part, $size)),*];
     };
 }
@@ -35,23 +33,18 @@ const DEFERRED: u32 = 1 << 30;
 /// Outer frames of the stack may be missing.
 const TRUNCATED: u32 = 1 << 31;
 
-/// The offset of the period, bytes.
 const PERIOD: usize = 12;
-/// The offset of the parts, bytes.
 const FRONT: usize = 21;
 
-/// The columns of a sample.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct SampleRow {
     pub(super) event: u32,
     pub(super) mode: u8,
     pub(super) frame: u32,
     pub(super) period: u64,
-    /// True if `Stack` is the number of a sample whose user part comes later.
     pub(super) deferred: bool,
-    /// True if outer frames of the stack may be missing.
     pub(super) truncated: bool,
-    /// A bit for each part that it has.
+    /// A bit for each present part.
     pub(super) has: u32,
     pub(super) parts: [u64; PARTS.len()],
 }
@@ -66,7 +59,6 @@ fn present(has: u32) -> impl Iterator<Item = (Part, usize)> {
 }
 
 impl SampleRow {
-    /// Adds a part, if there is a value.
     pub(super) fn set(&mut self, part: Part, value: impl Into<Option<u64>>) {
         if let Some(value) = value.into() {
             self.has |= 1 << part as u32;
@@ -83,12 +75,10 @@ impl SampleRow {
         self.get(part).map(|value| i64::from(value as u32 as i32))
     }
 
-    /// The bits of a part, as a signed number.
     pub(super) fn bits(&self, part: Part) -> Option<i64> {
         self.get(part).map(|value| value as i64)
     }
 
-    /// A size or cost, as a signed number.
     pub(super) fn amount(&self, part: Part) -> Option<i64> {
         self.get(part).map(signed)
     }
@@ -130,8 +120,7 @@ pub(super) fn set_period(row: &mut [u8], period: u64) {
     row[PERIOD..PERIOD + 8].copy_from_slice(&period.to_le_bytes());
 }
 
-/// Changes the numbers within a batch to those within the recording. `stack` also gets whether the stack is
-/// deferred or truncated.
+/// Changes numbers of a batch to those of the recording. `stack` also gets its flags: deferred, truncated.
 pub(super) fn renumber(
     row: &mut [u8],
     frame: impl Fn(u32) -> u32,

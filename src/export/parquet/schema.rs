@@ -78,7 +78,6 @@ pub(crate) const fn column(name: &'static str, kind: Kind, about: &'static str) 
     Column { name, kind, nullable: false, delta: false, about }
 }
 
-/// A column that may be null.
 pub(crate) const fn maybe(name: &'static str, kind: Kind, about: &'static str) -> Column {
     Column { nullable: true, ..column(name, kind, about) }
 }

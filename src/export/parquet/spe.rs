@@ -21,10 +21,8 @@ use super::table::TableWriter;
 use crate::chains::{Resolver, numbered};
 use crate::sorted::{RowPlace, Sorted, sorted};
 
-/// The results of reading the recording.
 pub(super) struct Traced {
     aux: SpeData,
-    /// The records about threads, sorted by time.
     tasks: Sorted,
 }
 
@@ -91,7 +89,6 @@ impl Traced {
         Ok(traced)
     }
 
-    /// Writes the table; places are resolved by `resolver`.
     pub(super) fn write(
         self,
         recording: &Recording,
@@ -154,7 +151,6 @@ struct Rows<'w, 'f> {
     has_time: bool,
     running: Running,
     details: Vec<String>,
-    /// The number of rows with an unknown thread.
     unknown: u64,
 }
 

@@ -26,10 +26,8 @@ use super::schema::{Column, Kind, Table};
 /// A row group ends when its values exceed this many bytes in memory.
 const GROUP: usize = 24 << 20;
 
-/// The first column of every table of a recording.
 const RECORDING: &str = "recording";
 
-/// The compression level of zstd.
 const LEVEL: i32 = 3;
 
 /// The number of texts passed to the encoder at a time.
@@ -41,9 +39,8 @@ pub(crate) struct TableWriter {
     columns: &'static [Column],
     /// The value of the column `recording`, if the table has it.
     recording: Option<Box<[u8]>>,
-    /// Leaves in the order of the schema, without `recording`.
+    /// In the order of the schema, without `recording`.
     leaves: Vec<Leaf>,
-    /// The next leaf of the current row.
     next: usize,
     rows: usize,
     total: u64,
@@ -68,10 +65,9 @@ enum Values {
     Text(TextValues),
 }
 
-/// Texts; each distinct one is stored once.
+/// Each distinct text is stored once.
 #[derive(Default)]
 struct TextValues {
-    /// For each value, the number of its text.
     codes: Vec<u32>,
     texts: IndexSet<Box<[u8]>, RandomState>,
     /// The codes of texts, by their numbers elsewhere, or [`NONE`].
@@ -80,7 +76,7 @@ struct TextValues {
 
 const NONE: u32 = u32::MAX;
 
-/// Levels; the first ones are often equal, as a column may be all null.
+/// The first ones are often equal, as a column may be all null.
 #[derive(Default)]
 struct Levels {
     first: i16,
@@ -156,7 +152,7 @@ impl Leaf {
         4 + if texts.len() > known { text.len() + 32 } else { 0 }
     }
 
-    /// A text with a fixed number, which makes it faster to find.
+    /// A text with a fixed number, by which it is found faster.
     fn numbered_text(&mut self, number: u32, text: &[u8]) -> usize {
         let Values::Text(values) = &mut self.values else { return 0 };
         let at = number as usize;
@@ -252,7 +248,7 @@ fn pieces<'l>((definition, repetition): LevelSlices<'l>, count: usize) -> Vec<Le
     pieces
 }
 
-/// Text of a recording as UTF-8: each invalid byte becomes `\xNN`.
+/// Text as UTF-8: each invalid byte becomes `\xNN`.
 fn shown(text: &[u8]) -> Vec<u8> {
     if str::from_utf8(text).is_ok() {
         return text.to_vec();
@@ -319,10 +315,9 @@ fn parquet_type(column: &Column) -> Result<TypePtr, ParquetError> {
     }
 }
 
-/// The metadata of each file.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// The id of the recording; `None` for a table of no recording, which has no column `recording`.
+    /// The recording's id; `None` for a table of no recording, which has no column `recording`.
     pub(crate) id: Option<String>,
     pub(crate) facts: Vec<(&'static str, String)>,
 }
@@ -347,7 +342,7 @@ fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetE
         properties = properties.set_column_bloom_filter_enabled(ColumnPath::from("build_id"), true);
     }
     if let Some(at) = table.sorted_by {
-        // After the column `recording`, if there is one.
+        // The column `recording` precedes all others.
         let sorted = SortingColumn {
             column_idx: at as i32 + i32::from(about.id.is_some()),
             descending: false,
@@ -358,7 +353,7 @@ fn properties(table: &Table, about: &About) -> Result<WriterProperties, ParquetE
     Ok(properties.build())
 }
 
-/// An error of the writer; most are caused by the operating system.
+/// Most errors of the writer are the operating system's.
 fn failed(error: ParquetError) -> Error {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
@@ -401,7 +396,6 @@ impl TableWriter {
         })
     }
 
-    /// A value that may be null; `add` returns its bytes.
     #[inline]
     fn value<V>(&mut self, value: Option<V>, add: impl FnOnce(&mut Leaf, V) -> usize) -> &mut Self {
         let leaf = &mut self.leaves[self.next];
@@ -411,7 +405,6 @@ impl TableWriter {
         self
     }
 
-    /// A list of values; `add` returns the bytes of each.
     fn list<V>(
         &mut self,
         values: impl IntoIterator<Item = V>,
@@ -438,7 +431,6 @@ impl TableWriter {
         self.value(value.into(), Leaf::text)
     }
 
-    /// A text with its number in this column.
     pub(super) fn numbered_text<'t>(&mut self, value: impl Into<Option<(u32, &'t [u8])>>) -> &mut Self {
         self.value(value.into(), |leaf, (number, text)| leaf.numbered_text(number, text))
     }
@@ -519,7 +511,6 @@ impl TableWriter {
         write().map_err(failed)
     }
 
-    /// Encodes columns on all threads.
     fn encoded(&self, leaves: Vec<Leaf>) -> Vec<Result<(Bytes, ColumnCloseResult), ParquetError>> {
         let (columns, properties) = (self.file.schema_descr().columns().to_vec(), self.properties.clone());
         let encode = |(at, leaf): (usize, Leaf)| leaf.encode(columns[at].clone(), properties.clone());
@@ -551,7 +542,6 @@ impl TableWriter {
         done.into_iter().map(|(_, encoded)| encoded).collect()
     }
 
-    /// Ends the table; returns the number of rows.
     pub(crate) fn close(mut self) -> Result<u64> {
         if self.rows > 0 {
             self.flush()?;

@@ -15,10 +15,8 @@ pub(super) struct Branch {
     pub(super) flags: u32,
 }
 
-/// Branches with their text.
 #[derive(Debug, Default)]
 pub(super) struct WrittenBranches {
-    /// By a few bits of the addresses.
     known: Vec<Option<Known>>,
     text: Vec<u8>,
 }
@@ -31,7 +29,7 @@ struct Known {
     text: Range<usize>,
 }
 
-/// The number of cached branches, a power of two, and the maximum bytes of their texts.
+/// The number of cached branches, a power of two, and the maximum size of their texts, bytes.
 const KNOWN: usize = 1 << 15;
 const TEXT: usize = 1 << 22;
 
@@ -41,7 +39,6 @@ impl WrittenBranches {
         (from ^ from >> 13 ^ to << 3 ^ to >> 10) as usize % KNOWN
     }
 
-    /// The text of a branch at a key, if cached.
     #[inline]
     pub(super) fn get(&self, branch: &Branch, key: OrderKey) -> Option<&[u8]> {
         let known = self.known.get(Self::slot(branch))?.as_ref()?;
@@ -49,7 +46,6 @@ impl WrittenBranches {
         if is_known { self.text.get(known.text.clone()) } else { None }
     }
 
-    /// Caches the text of a branch for these keys.
     pub(super) fn keep(&mut self, branch: Branch, during: Range<OrderKey>, text: &[u8]) {
         if self.known.is_empty() || self.text.len() + text.len() > TEXT {
             self.known.clear();

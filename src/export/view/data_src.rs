@@ -2,7 +2,7 @@
 
 use perfx_format::sample::DataSrc;
 
-/// The names of fields of [`DataSrc`] and of their constants, and perf's words for the constants.
+/// The names of fields of [`DataSrc`] and of their constants, and perf's words for these.
 const SNOOPS: [(&str, &str, &str); 7] = [
     ("snoop", "NA", "N/A"),
     ("snoop", "NONE", "None"),
@@ -60,7 +60,7 @@ const OLD_LEVELS: [(&str, &str, &str); 11] = [
 ];
 
 /// The operation and the level, snoop, TLB, lock and block of the data, in perf's words. perf cuts texts of
-/// more than 80 bytes and pads others to the length of the longest one so far.
+/// more than 80 bytes and pads others to the longest one so far.
 pub(super) fn text(source: DataSrc) -> String {
     let parts: Vec<_> = source.parts().collect();
     let has = |field: &str, constant: &str| {
@@ -105,7 +105,6 @@ pub(super) fn text(source: DataSrc) -> String {
 mod tests {
     use super::*;
 
-    /// The texts of perf 7.3.
     #[test]
     fn the_text_is_that_of_perf() {
         let shown = [

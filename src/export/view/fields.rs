@@ -56,13 +56,11 @@ pub enum Field {
 }
 
 impl Field {
-    /// The name in perf.
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The bits of `attr.sample_type`, each of them enough, and the option of perf record that sets one;
-    /// `None` if every sample has the field.
+    /// Bits of `attr.sample_type` that suffice, and an option of perf record; `None` if all samples have it.
     fn needs(self) -> Option<(u64, &'static str)> {
         Some(match self {
             Field::Pid | Field::Tid => (sample_type::TID, "the process"),
@@ -113,17 +111,17 @@ impl Field {
         required.contains(&self)
     }
 
-    /// True if samples of a decoded trace may have the field, so that perf does not refuse it then.
+    /// True if samples of a decoded trace may have the field, so that perf accepts it then.
     fn comes_of_traces(self) -> bool {
         use Field::{Addr, Cpu, DataSrc, Iregs, PhysAddr, Weight};
         matches!(self, Addr | DataSrc | Weight | Cpu | Iregs | PhysAddr)
     }
 
-    /// Whether an event has the field. With `decoded`, hardware events have flags as raw data.
+    /// True if an event has the field. With `decoded`, hardware events have flags as raw data.
     fn is_of(self, event: &Event, options: &ViewOptions) -> bool {
         let ViewOptions { fields, decoded, like_perf, has_trace, .. } = options;
         let (attr, decoded, like_perf) = (event.attr(), *decoded, *like_perf);
-        // Then perf shows a field that the user names even for samples without it, as 0.
+        // perf then shows a field that the user names even for samples without it, as 0.
         if like_perf && *has_trace && self.comes_of_traces() && fields.names(self) {
             return true;
         }
@@ -141,7 +139,7 @@ impl Field {
     }
 }
 
-/// `attr.type` of hardware events, branches and instructions, and `attr.config` of branches.
+/// `attr.type` of hardware events, then `attr.config` of branches and instructions.
 pub(super) const HARDWARE: u32 = 0;
 const BRANCHES: u64 = 4;
 
@@ -199,8 +197,7 @@ impl Group {
         }
     }
 
-    /// The fields that perf prints by default, as far as the event has them. Tracepoints have addresses only
-    /// with a chain.
+    /// perf's default fields, as far as the event has them; tracepoints' addresses only with a chain.
     fn defaults(self, chain: bool) -> u64 {
         use Field::{
             Addr, CodePageSize, Comm, Cpu, DataPageSize, DataSrc, Dso, Event, InsLat, Ip, Period, PhysAddr,
@@ -221,7 +218,6 @@ impl Group {
     }
 }
 
-/// Fields as bits, by number.
 #[inline]
 pub(super) const fn bits(fields: &[Field]) -> u64 {
     let (mut bits, mut at) = (0, 0);
@@ -232,10 +228,9 @@ pub(super) const fn bits(fields: &[Field]) -> u64 {
     bits
 }
 
-/// The fields to print of a group of events, as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct GroupChoice {
-    /// Only `with`; otherwise also those that perf prints by default.
+    /// Only `with`, without perf's default fields.
     only: bool,
     with: u64,
     without: u64,
@@ -246,7 +241,6 @@ struct GroupChoice {
 pub struct FieldChoice([GroupChoice; Group::ALL.len()]);
 
 impl FieldChoice {
-    /// The choices of a group, or of all.
     fn of_group(&mut self, group: Option<Group>) -> &mut [GroupChoice] {
         match group {
             Some(group) => &mut self.0[group as usize..=group as usize],
@@ -260,7 +254,7 @@ impl FieldChoice {
         self.of_group(group).fill(only);
     }
 
-    /// Also this field.
+    /// Adds this field.
     pub fn add(&mut self, group: Option<Group>, field: Field) {
         for choice in self.of_group(group) {
             choice.with |= bits(&[field]);
@@ -268,7 +262,7 @@ impl FieldChoice {
         }
     }
 
-    /// But not this field.
+    /// Removes this field.
     pub fn remove(&mut self, group: Option<Group>, field: Field) {
         for choice in self.of_group(group) {
             choice.with &= !bits(&[field]);
@@ -276,11 +270,11 @@ impl FieldChoice {
         }
     }
 
-    /// The fields of an event, as bits.
+    /// As bits.
     pub(super) fn of(&self, event: &Event, options: &ViewOptions) -> u64 {
         let group = Group::of(event);
         let choice = self.0[group as usize];
-        // As perf, which adds to the default fields of tracepoints only if the user changes none.
+        // Like perf, which adds to the default fields of tracepoints only if the user changes none.
         let is_default = !options.like_perf || choice == GroupChoice::default();
         let chain = event.attr().sample_type & sample_type::CALLCHAIN != 0 && !options.hides_chains;
         let GroupChoice { only, with, without } = choice;
@@ -320,12 +314,11 @@ impl FieldChoice {
         self.names(Field::Callindent)
     }
 
-    /// True if the user named the field.
     pub(super) fn names(&self, field: Field) -> bool {
         self.0.iter().any(|choice| choice.with & bits(&[field]) != 0)
     }
 
-    /// Fails if a field that the user named is in no sample; as perf, if the first event of a group lacks it.
+    /// Fails if a field that the user named is in no sample or, as in perf, not in a group's first event.
     fn check(&self, events: &[Event], facts: &Facts, options: &ViewOptions) -> Result<()> {
         let real: Vec<&Event> = events.iter().filter(|event| !event.attr().is_dummy()).collect();
         for group in Group::ALL {
@@ -353,7 +346,7 @@ impl FieldChoice {
                     let number = events.iter().position(|event| std::ptr::eq(event, *first)).unwrap_or(0);
                     let event = facts.events.get(number).map(|event| readable(&event.name));
                     let bit = SAMPLE_TYPE_NAMES.iter().find(|(bit, _)| bits >> bit & 1 != 0);
-                    // perf2bolt expects this message if there are no addresses of memory.
+                    // perf2bolt expects this message if there are no data addresses.
                     bail!(
                         "Samples for '{}' event do not have {} attribute set. Cannot print '{}' field.",
                         event.unwrap_or_default(),
@@ -396,21 +389,21 @@ pub enum Times {
 pub struct ViewOptions {
     /// The fields.
     pub fields: FieldChoice,
-    /// Shows times with nine digits after the point instead of six.
+    /// Show times with nine digits after the point instead of six.
     pub nanoseconds: bool,
     /// The minimum width of a DSO's name before the calls of a trace.
     pub dso_width: usize,
-    /// Shows inlined calls.
+    /// Show inlined calls.
     pub inlined: bool,
     /// The maximum number of samples.
     pub head: Option<u64>,
-    /// Prints nothing, but counts the samples.
+    /// Print nothing, but count the samples.
     pub count_only: bool,
-    /// Prints each sample as a line of JSON.
+    /// Print each sample as a line of JSON.
     pub json: bool,
     /// Addresses in place of call chains.
     pub hides_chains: bool,
-    /// At most this many frames of a chain, from the innermost.
+    /// The maximum number of frames of a chain, from the innermost.
     pub max_stack: Option<usize>,
     /// The start of shown times.
     pub times: Times,
@@ -422,7 +415,7 @@ pub struct ViewOptions {
     pub narrow: bool,
     /// Other records that are shown.
     pub others: Vec<ShownRecords>,
-    /// A field that the first event of a group lacks is refused, and no other.
+    /// Refuse a field only if the first event of a group lacks it.
     pub like_perf: bool,
     /// The recording has AUX data.
     pub has_trace: bool,
@@ -432,12 +425,10 @@ pub struct ViewOptions {
 }
 
 impl ViewOptions {
-    /// The kinds of other records that are shown.
     pub(super) fn shown_kinds(&self) -> Kinds {
         self.others.iter().fold(Kinds::NONE, |kinds, other| kinds.union(other.kinds()))
     }
 
-    /// Fails if a field that the user named is in no sample.
     pub(super) fn check(&self, events: &[Event], facts: &Facts, clock: Clock) -> Result<()> {
         if self.fields.names(Field::Tod) && clock.wall_offset().is_none() {
             bail!(
@@ -447,13 +438,13 @@ impl ViewOptions {
         self.fields.check(events, facts, self)
     }
 
-    /// True if DWARF is searched for functions and source lines. Inlined calls are only shown in chains.
+    /// True if DWARF is searched for functions and source lines. Inlined calls are shown only in chains.
     pub(super) fn reads_dwarf(&self, has_chains: bool) -> bool {
         self.inlined && has_chains || self.fields.names(Field::Srcline)
     }
 }
 
-/// The cost of a sample, for most events in cycles.
+/// For most events, in cycles.
 pub(super) fn weight(parts: &Sample<'_>) -> Option<u64> {
     Some(match parts.weight? {
         Weight::Full(weight) => weight,
@@ -461,7 +452,7 @@ pub(super) fn weight(parts: &Sample<'_>) -> Option<u64> {
     })
 }
 
-/// The latencies of the instruction and of its retirement, cycles.
+/// Of the instruction and of its retirement, cycles.
 pub(super) fn latencies(parts: &Sample<'_>) -> Option<[u16; 2]> {
     match parts.weight? {
         Weight::Full(_) => None,
@@ -475,7 +466,6 @@ mod tests {
 
     use super::*;
 
-    /// An event with these values of its attr.
     fn event(type_: u32, config: u64, sample_type: u64) -> Event {
         let mut raw = vec![0; 64];
         raw[..4].copy_from_slice(&type_.to_le_bytes());
@@ -484,7 +474,6 @@ mod tests {
         Event::new(raw, Vec::new(), Endian::Little)
     }
 
-    /// The fields that a choice shows of an event, by name.
     fn shown(choice: &FieldChoice, event: &Event, options: &ViewOptions) -> String {
         let fields = choice.of(event, options);
         let shown = Field::value_variants().iter().filter(|field| fields & bits(&[**field]) != 0);

@@ -9,37 +9,32 @@ use perfx_resolve::{EventFacts, Facts};
 
 use super::fields::{Field, HARDWARE, ViewOptions, bits};
 
-/// The fields at the start of a line.
 const FRONT: u64 = {
     use Field::{Comm, Cpu, Event, MachinePid, Misc, Period, Pid, Tid, Time, Tod, Vcpu};
     bits(&[MachinePid, Vcpu, Comm, Pid, Tid, Cpu, Misc, Tod, Time, Period, Event])
 };
 
-/// The fields of a code address and of a branch target.
+/// For a code address and a branch target.
 const CODE: u64 = {
     use Field::{Dso, Dsoff, Ip, Srcline, Sym, Symoff};
     bits(&[Ip, Sym, Symoff, Dso, Dsoff, Srcline])
 };
 const BRANCH: u64 = bits(&[Field::Addr]);
 
-/// How the samples of an event are shown.
 pub(super) struct Form<'t> {
     pub(super) event: Vec<u8>,
-    /// The event's name, padded to the longest of all events.
+    /// Padded to the longest name of all events.
     pub(super) name: String,
-    /// Prints the raw data of a tracepoint.
     pub(super) trace: Option<&'t TracePrinter<'t>>,
-    /// Bits, by the number of the field.
     fields: u64,
     pub(super) has_chain: bool,
-    /// True if the address is in code or data, so that perf also shows its symbol.
+    /// The address is in code or data, so that perf also shows its symbol.
     pub(super) names_address: bool,
-    /// True if its samples are branches, which perf shows in a special form.
+    /// Samples are branches, which perf shows in a special form.
     pub(super) is_branch: bool,
-    /// True if, in a decoded trace, the front of a line is followed only by the ends of a branch, or by the
-    /// address of a sample without a chain.
+    /// In a decoded trace, only the ends of a branch, or the address of a sample without a chain, are shown.
     pub(super) shows_only_code: bool,
-    /// True if the raw data of its samples are flags.
+    /// The raw data consists of flags.
     pub(super) has_flow: bool,
     pub(super) shows_targets: bool,
     /// The recorded machine, which determines the names of registers.
@@ -55,18 +50,17 @@ impl<'t> Form<'t> {
         self.fields & bits(&[field]) != 0
     }
 
-    /// The time of a sample, ns since 1970, if it is shown.
+    /// ns since 1970, if shown.
     pub(super) fn time_of_day(&self, parts: &Sample<'_>) -> Option<u64> {
         u64::try_from(self.wall_offset? + i128::from(parts.time?)).ok()
     }
 
-    /// The parts of a frame to show.
     pub(super) fn frame(&self) -> FrameForm {
         let has = |field| self.has(field);
         FrameForm {
             sym: has(Field::Sym),
             symoff: has(Field::Symoff),
-            // As in perf, the DSO comes with its offset.
+            // In perf, too, the offset implies the DSO.
             dso: has(Field::Dso) || has(Field::Dsoff),
             dsoff: has(Field::Dsoff),
             srcline: has(Field::Srcline),
@@ -107,7 +101,7 @@ impl<'t> Form<'t> {
             form
         };
         let mut forms: Vec<Form<'_>> = facts.events.iter().zip(events).enumerate().map(form).collect();
-        // The width in bytes, as in perf.
+        // In bytes, as in perf.
         let width = forms.iter().map(|form| form.name.len()).max().unwrap_or(0);
         for Form { name, .. } in &mut forms {
             *name = format!("{}{name}: ", " ".repeat(width - name.len()));
@@ -116,7 +110,6 @@ impl<'t> Form<'t> {
     }
 }
 
-/// The parts of a frame to show.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct FrameForm {
     pub(super) sym: bool,

@@ -217,7 +217,6 @@ struct RegisterValues<'s> {
 }
 
 impl<'s> Registers<'s> {
-    /// `None` if there are none.
     fn of(regs: Option<Regs<'s>>, machine: &'s str) -> Option<Registers<'s>> {
         let regs = regs.filter(|regs| regs.abi != ABI_NONE)?;
         Some(Registers { abi: regs.abi, values: RegisterValues { regs, machine } })
@@ -295,7 +294,6 @@ impl<'s> SampleLine<'s> {
         }
     }
 
-    /// Adds the places of both ends of each branch, in their order.
     pub(super) fn name_branches(&mut self, form: FrameForm, ends: &'s [(u64, Found)]) {
         let form = FrameForm { sym: true, symoff: true, srcline: false, ..form };
         for (branch, [from, to]) in self.brstack.iter_mut().flatten().zip(ends.as_chunks().0) {
@@ -308,7 +306,6 @@ pub(super) fn text(bytes: &[u8]) -> Text<&[u8]> {
     Text(bytes)
 }
 
-/// A function at an address; `past` bytes are added to its offset.
 fn frame(form: FrameForm, address: u64, call: &Called, past: u64) -> FrameObject<'_> {
     FrameObject {
         ip: Hex(address),
@@ -326,7 +323,6 @@ pub(super) fn outermost(form: FrameForm, (address, found): &(u64, Found)) -> Opt
     Some(frame(form, *address, found.calls.last()?, found.past))
 }
 
-/// Appends the functions of a frame, with commas between them.
 pub(super) fn push_frames(
     out: &mut Vec<u8>,
     form: FrameForm,
@@ -347,29 +343,25 @@ pub(super) fn begin(out: &mut Vec<u8>, line: SampleLine<'_>) -> Result<()> {
     push_json(out, &Line::new(Body::Sample(Box::new(line))), false).map_err(failed)
 }
 
-/// The elements of the array that ends a line. They are cached as text, and therefore not serialised with it.
+/// The elements of the array that ends a line. They are cached as text, and so not serialised with it.
 pub(super) struct Items {
     is_first: bool,
 }
 
-/// The end of a line with an empty array.
 const END: &[u8] = b"]}";
 
 impl Items {
-    /// Opens the empty array at the end of the line.
     pub(super) fn begin(line: &mut Vec<u8>) -> Items {
         line.truncate(line.len() - END.len());
         Items { is_first: true }
     }
 
-    /// Separates the next element from those before it.
     pub(super) fn next(&mut self, line: &mut Vec<u8>) {
         if !std::mem::take(&mut self.is_first) {
             line.push(b',');
         }
     }
 
-    /// Closes the array and the line.
     pub(super) fn end(line: &mut Vec<u8>) {
         line.extend_from_slice(END);
     }

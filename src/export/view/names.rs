@@ -1,5 +1,5 @@
 //! Names the frames that are shown. One thread, whose stack is large enough to read DWARF, answers all
-//! others, so that the symbols of a file are in memory once. It gets one question for each symbol: waking
+//! others, so that the symbols of a file are in memory once. It gets one question per symbol, because waking
 //! another thread takes as long as writing ten samples.
 
 use std::collections::hash_map::Entry;
@@ -16,30 +16,25 @@ use perfx_pipeline::{Context as _, Result};
 use perfx_resolve::{Frame, Named, NamedPlace, Names, Search, dwarf_files, with_deep_stack};
 use symbols::DwarfFiles;
 
-/// A function at the place of a frame.
 #[derive(Debug)]
 pub(super) struct Called {
-    /// `None` if unknown.
     pub(super) name: Option<Arc<str>>,
-    /// Bytes from the start of the symbol.
     pub(super) offset: u64,
     pub(super) inlined: bool,
     /// `None` if the address is in no mapping.
     pub(super) dso: Option<Arc<[u8]>>,
     /// The offset of the function or its part in the file, bytes; `None` in a kernel and outside of mappings.
     pub(super) dsoff: Option<u64>,
-    /// The source line; as in perf, the DSO's name and the address if there is none.
+    /// As in perf, the DSO's name and the address if there is no line.
     pub(super) line: Option<String>,
 }
 
-/// The functions of a frame, innermost inlined call first; never empty.
+/// Innermost inlined call first; never empty.
 pub(super) type Calls = Arc<[Called]>;
 
-/// The source lines of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Lines {
     None,
-    /// A line for each function.
     Each,
     /// Only the line of the code, and only the outermost function.
     Innermost,
@@ -54,15 +49,12 @@ struct Place {
     address: u64,
 }
 
-/// The functions for all offsets from the key to the end of a range.
 #[derive(Clone)]
 struct Known {
     end: u64,
-    /// The functions at the first offset.
     calls: Calls,
 }
 
-/// The functions of a frame.
 pub(super) struct Found {
     pub(super) calls: Calls,
     /// Bytes to add to their offsets.
@@ -72,7 +64,6 @@ pub(super) struct Found {
 /// A frame, its place, and the sender for the answer, which includes the start of the range.
 type Question = (Frame, Place, Sender<(u64, Known)>);
 
-/// The names of frames, for all threads.
 pub(super) struct SharedNames {
     known: RwLock<BTreeMap<(Place, u64), Known>>,
     ask: Sender<Question>,
@@ -112,7 +103,7 @@ pub(super) fn with_names<R: Send>(
         let files = dwarf_files();
         let mut namer = Namer { names: Names::new(search), files: &files, options, places: HashMap::new() };
         let result = thread::scope(|scope| {
-            // Drops `shared` at its end, and with it the sender.
+            // When `work` ends, this drops `shared`, and with it the sender.
             let worker = thread::Builder::new().spawn_scoped(scope, move || work(&shared));
             let worker = worker.context("can't start a thread")?;
             for (frame, place, answer) in asked {
@@ -129,7 +120,6 @@ struct Namer<'n> {
     names: Names<'n>,
     files: &'n DwarfFiles,
     options: &'n ViewOptions,
-    /// The DSOs and process memory needed so far.
     places: HashMap<(Option<u32>, u32), NamedPlace<'n>>,
 }
 
@@ -188,7 +178,6 @@ impl Namer<'_> {
     }
 }
 
-/// The source line of a frame, or the DSO's name and the address.
 fn place_line(
     line: Option<(String, u32)>,
     place: &NamedPlace<'_>,

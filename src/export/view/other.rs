@@ -21,7 +21,6 @@ pub enum ShownRecords {
 }
 
 impl ShownRecords {
-    /// The kinds of its records.
     pub(super) fn kinds(self) -> Kinds {
         Kinds::of(match self {
             ShownRecords::Task => &[RecordType::COMM, RecordType::FORK, RecordType::EXIT],
@@ -35,7 +34,6 @@ impl ShownRecords {
     }
 }
 
-/// The kind and the fields of a record.
 pub(super) fn text(record: &Record<'_>, layouts: &Layouts) -> String {
     let (kind, decoded) = (record.kind(), decode(record, layouts));
     let number = |name: &str| decoded.get(name).and_then(Value::number).unwrap_or(0);
@@ -123,7 +121,7 @@ pub(super) fn text(record: &Record<'_>, layouts: &Layouts) -> String {
     format!("PERF_RECORD_{}{fields}", kind.name().unwrap_or_default())
 }
 
-/// A number in hexadecimal as C's `%#x`: 0 has no prefix.
+/// Hexadecimal as C's `%#x`: 0 has no prefix.
 fn alternate(number: u64) -> String {
     if number == 0 { "0".to_owned() } else { format!("{number:#x}") }
 }

@@ -1,4 +1,4 @@
-//! Writes the samples of one batch, as far as they do not depend on other batches.
+//! Writes the samples of one batch, except what depends on other batches.
 
 use perfx_format::record::aux_error::AuxtraceError;
 use perfx_format::record::cpumode::USER;
@@ -11,29 +11,31 @@ use perfx_samples::{Alike, CounterEnds, Counters, IsSelected, Late, Losses, Rows
 
 use super::sample::{Indent, SampleWriter, Shown};
 
-/// The kinds of records that are shown, complete others or are counted.
+/// Kinds that are shown, complete others or are counted.
 pub(super) const WANTED: Kinds = Kinds::SAMPLES.union(Kinds::LOST).and(RecordType::AUXTRACE_ERROR);
 
-/// The output of a batch.
 pub(super) struct Part {
     pub(super) pieces: Vec<Piece>,
     pub(super) counters: CounterEnds,
     pub(super) losses: Losses,
 }
 
-/// A piece of output, in order of time.
 pub(super) enum Piece {
     /// Samples: the end of each text, and its event. Those with indented calls are also in `indents`.
-    Written { text: Vec<u8>, samples: Vec<(usize, usize)>, indents: Vec<Indent> },
-    /// A sample that needs another batch.
+    Written {
+        text: Vec<u8>,
+        samples: Vec<(usize, usize)>,
+        indents: Vec<Indent>,
+    },
     Open(OpenSample),
-    /// The user part of the chains of a thread.
-    User { tid: u32, cookie: u64, frames: Vec<(u64, Frame)> },
-    /// Another record, or a place where decoding a trace failed.
+    User {
+        tid: u32,
+        cookie: u64,
+        frames: Vec<(u64, Frame)>,
+    },
     Other(Vec<u8>),
 }
 
-/// A sample that cannot be written yet.
 pub(super) struct OpenSample {
     record: Box<[u8]>,
     origin: Origin,
@@ -41,7 +43,7 @@ pub(super) struct OpenSample {
     pub(super) counted: Vec<(usize, u64)>,
     /// Events of counters that were first read in this batch.
     pub(super) late: Late<usize>,
-    /// The thread and cookie of the missing user part of its chain.
+    /// The thread and cookie of its chain's missing user part.
     pub(super) waits_for: Option<(u32, u64)>,
 }
 
@@ -69,18 +71,14 @@ impl OpenSample {
     }
 }
 
-/// Reads batches on one thread.
 pub(super) struct Reader<'v> {
     pub(super) writer: SampleWriter<'v>,
     pub(super) layouts: &'v Layouts,
     pub(super) endian: Endian,
     pub(super) is_selected: Option<IsSelected<'v>>,
-    /// For each event, true if its counters are shown.
     pub(super) wanted: &'v [bool],
     pub(super) counts_only: bool,
-    /// True to show where decoding a trace failed.
     pub(super) shows_errors: bool,
-    /// The length of the longest text so far, bytes.
     pub(super) longest: usize,
 }
 
@@ -102,12 +100,11 @@ fn error_line(error: &AuxtraceError<'_>) -> String {
 const NS_IN_S: u64 = 1_000_000_000;
 
 impl Reader<'_> {
-    /// Reads at least this many samples, if there are as many.
     pub(super) fn read(&mut self, rows: &Rows, most: u64) -> Result<Part> {
         let (facts, layouts, endian) = (self.writer.facts, self.layouts, self.endian);
         let (mut pieces, mut counters) = (Vec::new(), Counters::new(facts));
         let mut alike = rows.alike(layouts, facts);
-        // The stencil of the sample that was written last.
+        // The stencil of the last written sample.
         let (mut last, mut written, mut bytes) = (None, 0, Vec::new());
         for number in 0..rows.count() {
             if written >= most {
@@ -155,14 +152,13 @@ impl Reader<'_> {
         Ok(Part { pieces, counters, losses })
     }
 
-    /// Returns the number of samples written.
     fn record(
         &mut self,
         (pieces, counters): (&mut Vec<Piece>, &mut Counters<'_>),
         record: &Record<'_>,
     ) -> Result<u64> {
         let layouts = self.layouts;
-        // Where an index is used, batches without selected samples are not read.
+        // With an index, batches without selected samples are not read.
         if self.is_selected.is_none() {
             counters.losses.recording.add(record, layouts);
         }

@@ -1,4 +1,4 @@
-//! Prints the output of all batches in order of time.
+//! Prints the output of all batches in time order.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write};
@@ -12,9 +12,8 @@ use super::fields::{Field, ViewOptions};
 use super::part::{OpenSample, Part, Piece};
 use super::sample::{Indent, SampleWriter};
 
-/// A sample whose chain waits for its user part.
 struct Waiting {
-    /// The number of the sample among these.
+    /// Among waiting samples.
     number: u64,
     cookie: u64,
     sample: OpenSample,
@@ -29,12 +28,10 @@ pub(super) struct Printer<'v, 'o> {
     out: &'o mut (dyn Write + Send),
     before: Before,
     waiting: HashMap<u32, Vec<Waiting>>,
-    /// The number of samples that wait or have waited.
     deferred: u64,
-    /// For each event, whether a sample was printed.
     printed: Vec<bool>,
     pub(super) samples: u64,
-    /// The width of indented calls, bytes.
+    /// Of indented calls, bytes.
     width: usize,
     losses: Losses,
 }
@@ -63,7 +60,6 @@ impl<'v, 'o> Printer<'v, 'o> {
         }
     }
 
-    /// The number of samples left to print.
     pub(super) fn left(&self) -> u64 {
         self.options.head.map_or(u64::MAX, |head| head.saturating_sub(self.samples))
     }
@@ -154,7 +150,6 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(())
     }
 
-    /// Prints the samples that still wait, and reports losses.
     pub(super) fn finish(mut self, report: &mut Report) -> Result<u64> {
         let mut rest: Vec<Waiting> = self.waiting.drain().flat_map(|(_, waiting)| waiting).collect();
         rest.sort_unstable_by_key(|waiting| waiting.number);
@@ -167,7 +162,7 @@ impl<'v, 'o> Printer<'v, 'o> {
         Ok(self.samples)
     }
 
-    /// Reports the printed tracepoints whose print format is not used, or not completely.
+    /// Reports printed tracepoints whose print format is not, or not completely, used.
     fn say_by_field(&self, report: &mut Report) {
         let forms = self.writer.forms.iter().zip(&self.printed);
         let printed = forms.filter(|(form, printed)| form.has(Field::Trace) && **printed);

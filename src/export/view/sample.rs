@@ -31,26 +31,24 @@ use super::text::{
 };
 use crate::chains::At;
 
-/// A sample with its event and period.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'s> {
-    /// The sample, or the one that stands for its stencil.
+    /// The sample, or the one that represents its stencil.
     pub(super) sample: SampleView<'s>,
     pub(super) key: OrderKey,
     pub(super) parts: &'s Sample<'s>,
     pub(super) event: usize,
     pub(super) period: u64,
-    /// The addresses of the user part of its chain, if that was recorded later.
+    /// The addresses of the user part of its chain, if recorded later.
     pub(super) user: &'s [(u64, Frame)],
 }
 
-/// Writes samples on one thread.
 pub(super) struct SampleWriter<'v> {
     pub(super) facts: &'v Facts,
     pub(super) forms: &'v [Form<'v>],
     pub(super) options: &'v ViewOptions,
     names: &'v SharedNames,
-    /// The time since which others are shown, ns; 0 before the first sample.
+    /// The start of relative times, ns; 0 before the first sample.
     before: &'v AtomicU64,
     /// The names of threads, and the keys for which they are valid.
     comms: HashMap<(Machine, u32), Comm, RandomState>,
@@ -59,25 +57,22 @@ pub(super) struct SampleWriter<'v> {
     chains: Vec<WrittenChain>,
     front: Option<Front>,
     branches: WrittenBranches,
-    /// The last branch, if its line has nothing else after the front.
     last: Option<branches::Branch>,
-    /// The place of indented calls in the last line.
+    /// Of the last line.
     pub(super) indent: Option<Indent>,
 }
 
-/// A function's name, indented by call depth. perf pads it to a width that depends on earlier lines: see
-/// `Printer`.
+/// A function's name, indented by call depth. Its width depends on earlier lines, as in perf: see `Printer`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indent {
     pub(super) end: usize,
-    /// Its width, bytes.
     pub(super) width: usize,
 }
 
-/// The maximum indentation in calls: more would fill the memory.
+/// In calls: more would fill the memory.
 const MOST_INDENTED: u32 = 1 << 12;
 
-/// The contents of a line's front. Thousands of samples of a trace have the same.
+/// Determines the text of a line's front, which is the same for thousands of samples of a trace.
 struct Front {
     id: Option<u64>,
     event: usize,
@@ -89,16 +84,15 @@ struct Front {
     written: WrittenFront,
 }
 
-/// The text of a line's front.
 struct WrittenFront {
     text: Vec<u8>,
-    /// The place of the time in it, and the keys for which the rest is the same.
+    /// The place of the time in it, and the keys for which the rest is valid.
     time: Range<usize>,
     during: Range<OrderKey>,
 }
 
 impl Front {
-    /// Appends the front with a recorded time. Returns false if more than the time differs at this key.
+    /// Appends the front with another time. Returns false if more than the time differs at this key.
     #[inline]
     fn push_at(&mut self, out: &mut Vec<u8>, time: Option<u64>, key: OrderKey, nanoseconds: bool) -> bool {
         let WrittenFront { text, time: place, during } = &mut self.written;
@@ -127,7 +121,7 @@ struct Comm {
     readable: String,
 }
 
-/// The maximum number of cached thread names, and the bytes of cached frames, per thread of the program.
+/// Limits of caches per thread: names of threads, and bytes of frames.
 const COMMS: usize = 1 << 12;
 const WRITTEN: usize = 1 << 22;
 
@@ -135,7 +129,7 @@ const WRITTEN: usize = 1 << 22;
 const CHAINS: usize = 1 << 6;
 const LONGEST: usize = 1 << 16;
 
-/// Cached frames, because most samples repeat frames of those before them.
+/// Cached frames: most samples repeat frames of those before them.
 #[derive(Default)]
 struct WrittenFrames {
     known: FrameCache<(u32, u32)>,
@@ -145,7 +139,6 @@ struct WrittenFrames {
 /// A sample's chain as written: the next one of its thread mostly differs in a few innermost frames.
 #[derive(Clone, Default)]
 struct WrittenChain {
-    /// The number of its frame form.
     form: usize,
     last: LastChain,
     text: Vec<u8>,
@@ -216,7 +209,6 @@ impl<'v> SampleWriter<'v> {
         false
     }
 
-    /// Appends the front of a line: thread, CPU, time, period and event.
     fn push_front(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) {
         let Shown { sample: SampleView { record, .. }, parts, event, period, .. } = shown;
         // Compared part by part, because building a `Front` takes longer.
@@ -241,7 +233,7 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// Like `push_front`, without a cache. Returns the place of the time, and the keys of the rest.
+    /// `push_front` without a cache. Returns the place of the time, and the keys for which the rest is valid.
     fn push_new_front(
         &mut self,
         out: &mut Vec<u8>,
@@ -262,7 +254,6 @@ impl<'v> SampleWriter<'v> {
         written
     }
 
-    /// Appends another record, with thread, CPU and time.
     pub(super) fn write_other(&mut self, out: &mut Vec<u8>, record: &Record<'_>, layouts: &Layouts) {
         if let Some(sample) = SampleView::of(record, layouts) {
             let (time, cpu) = (sample.layout.recorded_time(record), sample.cpu());
@@ -284,7 +275,7 @@ impl<'v> SampleWriter<'v> {
     }
 
     /// Appends the name of the thread `named`, then the record's thread, CPU and time. Returns the place of
-    /// the time, and the keys for which the rest is the same.
+    /// the time, and the keys for which the rest is valid.
     fn push_thread_and_time(
         &mut self,
         out: &mut Vec<u8>,
@@ -351,7 +342,6 @@ impl<'v> SampleWriter<'v> {
         (time..out.len() - begin, during)
     }
 
-    /// A time, ns, as it is shown.
     fn related(&self, time: u64) -> u64 {
         let before = self.before.load(Ordering::Relaxed);
         match self.options.times {
@@ -487,7 +477,6 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// The text of a tracepoint's raw data, if shown.
     fn trace(&self, Shown { parts, event, .. }: Shown<'_>, at: At<'_>) -> Result<Option<String>> {
         let form = &self.forms[event];
         let Some((trace, raw)) = form.trace.zip(parts.raw).filter(|_| form.has(Field::Trace)) else {
@@ -503,7 +492,6 @@ impl<'v> SampleWriter<'v> {
         failed.map_or(Ok(Some(text)), Err)
     }
 
-    /// Appends the DSO of a branch's end, if DSOs are shown.
     fn branch_dso(&mut self, out: &mut Vec<u8>, form: &Form<'_>, at: At<'_>, address: u64) -> Result<()> {
         let only = FrameForm { sym: false, symoff: false, srcline: false, ..form.frame() };
         if only.dso { self.push_symbol(out, only, at, address).map(drop) } else { Ok(()) }
@@ -536,8 +524,7 @@ impl<'v> SampleWriter<'v> {
         Ok(at.key..at.key.next())
     }
 
-    /// Appends the function that a branch calls or returns from, indented by call depth. The width depends on
-    /// earlier lines, see [`Indent`].
+    /// Appends the function that a branch calls or returns from, indented by call depth (see [`Indent`]).
     fn push_indented(&mut self, out: &mut Vec<u8>, shown: Shown<'_>, at: &At<'_>) -> Result<()> {
         let Shown { sample: SampleView { record, .. }, parts, event, .. } = shown;
         let forms = self.forms;
@@ -574,7 +561,6 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// Appends the flags of a sample, its address, and the target of a branch.
     fn push_branch(
         &mut self,
         out: &mut Vec<u8>,
@@ -626,7 +612,6 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// The process that runs a sample's guest, and its CPU, if shown.
     fn guest(&self, record: &Record<'_>, layout: &Layout, form: &Form<'_>) -> (Option<u32>, Option<u32>) {
         let guest = match layout.id(record) {
             Some(id) if form.has(Field::MachinePid) || form.has(Field::Vcpu) => self.facts.guests.cpu_of(id),
@@ -713,7 +698,6 @@ impl<'v> SampleWriter<'v> {
         Ok(())
     }
 
-    /// The name of a thread at the time of a sample.
     fn comm(&mut self, at: At<'_>, tid: u32) -> &Comm {
         let machine =
             self.facts.guests.machine(at.sample.record, at.sample.layouts, named_pid(at.sample.record));
@@ -737,18 +721,15 @@ impl<'v> SampleWriter<'v> {
         of_data(if own.dso.is_some() { own } else { self.on_other_side(at, address) })
     }
 
-    /// The place of an address on the other side, kernel or process, than the sample's.
     fn on_other_side(&self, at: At<'_>, address: u64) -> Frame {
         let mode = if is_kernel(at.sample.record.cpumode()) { USER } else { KERNEL };
         self.frame_in(at, (mode, address))
     }
 
-    /// The place of an address in a cpumode.
     fn frame_in(&self, at: At<'_>, entry: (u16, u64)) -> Frame {
         frame_at(self.facts, (at.sample.record, at.sample.layouts), at.pid, at.key, entry)
     }
 
-    /// The source lines shown for frames in chains.
     fn lines(&self, event: usize) -> Lines {
         match (self.forms[event].has(Field::Srcline), self.options.inlined) {
             (false, _) => Lines::None,
@@ -757,7 +738,6 @@ impl<'v> SampleWriter<'v> {
         }
     }
 
-    /// Appends the frames of a call stack as lines.
     fn push_stack(
         &mut self,
         out: &mut Vec<u8>,
@@ -877,7 +857,6 @@ fn function_of(Shown { sample: SampleView { record, .. }, parts, .. }: Shown<'_>
     function.filter(|address| *address != 0)
 }
 
-/// The flags of a sample, if shown; empty for events that are not decoded.
 fn flags(form: &Form<'_>, Shown { sample, parts, .. }: Shown<'_>) -> Option<FlowFlags> {
     let raw = parts.raw.filter(|_| form.has_flow);
     let flags = raw.and_then(|raw| FlowFlags::of_raw(raw, sample.record.endian()));
@@ -890,14 +869,12 @@ fn push_flags(out: &mut Vec<u8>, flags: Option<FlowFlags>) {
     }
 }
 
-/// Instructions and cycles since the previous sample, if known and shown.
 fn counted(form: &Form<'_>, Shown { sample, parts, .. }: Shown<'_>) -> Option<(u64, u64)> {
     let raw = parts.raw.filter(|_| form.has(Field::Ipc))?;
     FlowFlags::counted(raw, sample.record.endian())
         .filter(|(instructions, cycles)| *instructions > 0 && *cycles > 0)
 }
 
-/// Appends the instructions per cycle.
 fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
     if let Some((instructions, cycles)) = counted(form, shown) {
         let hundredths = u128::from(instructions) * 100 / u128::from(cycles);
@@ -906,7 +883,6 @@ fn push_ipc(out: &mut Vec<u8>, form: &Form<'_>, shown: Shown<'_>) {
     }
 }
 
-/// Appends the length, the bytes and the text of the instruction, if shown.
 fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, parts: &Sample<'_>) {
     let bytes = parts.raw.and_then(FlowFlags::instruction).unwrap_or_default();
     if form.has(Field::Insnlen) {
@@ -924,7 +900,7 @@ fn push_instruction(out: &mut Vec<u8>, form: &Form<'_>, parts: &Sample<'_>) {
     }
 }
 
-/// The text of an instruction at an address, or its bytes if it is none of x86: no library decodes all of A64.
+/// The text of an x86 instruction, or the bytes of others: no library decodes all of A64.
 fn disassembled(raw: &[u8], ip: u64) -> Option<String> {
     let bytes = FlowFlags::instruction(raw).filter(|bytes| !bytes.is_empty())?;
     match FlowFlags::instruction_bits(raw) {

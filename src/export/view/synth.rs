@@ -3,7 +3,6 @@
 use perfx_format::Endian;
 use perfx_format::sample::synth;
 
-/// The minimum width of the text, padded with blanks.
 const WIDTH: usize = 34;
 
 /// The text of a sample of the event with this `attr.config` ([`synth`]); `None` if its data is too short.
@@ -60,7 +59,6 @@ const CONTROLS: [&str; 14] = [
 ];
 const DATA: [&str; 3] = ["PFA", "VMXQ", "VMXR"];
 
-/// The text of an event such as an interrupt, with its data.
 fn control(raw: &[u8], endian: Endian) -> Option<String> {
     let event = endian.u32(raw, 0)?;
     let (kind, ip, vector, count) = (event & 0x1f, event >> 7 & 1, event >> 8 & 0xff, event >> 16);
@@ -84,7 +82,7 @@ fn letters(number: u64) -> String {
     if is_text { String::from_utf8_lossy(text).into_owned() } else { String::new() }
 }
 
-/// A number in hexadecimal as C's `%#x`: 0 has no prefix.
+/// Hexadecimal as C's `%#x`: 0 has no prefix.
 fn alternate(number: u64) -> String {
     if number == 0 { "0".to_owned() } else { format!("{number:#x}") }
 }

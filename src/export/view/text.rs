@@ -21,11 +21,10 @@ pub(super) fn push_wide(out: &mut Vec<u8>, width: usize, push: impl FnOnce(&mut 
     }
 }
 
-/// Appends a CPU in brackets, with at least three digits.
 pub(super) fn push_cpu(out: &mut Vec<u8>, cpu: i32) {
     match cpu {
         0..1000 => {
-            // Four digits; the leading 1 is replaced by the bracket.
+            // Four digits; the leading 1 becomes the bracket.
             let bracket = out.len();
             push_number(out, 1000 + cpu);
             out[bracket] = b'[';
@@ -40,7 +39,7 @@ pub(super) fn push_time(out: &mut Vec<u8>, time: u64, nanoseconds: bool) {
     let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
     push_wide(out, if nanoseconds { 15 } else { 12 }, |out| {
         push_number(out, seconds);
-        // Ten digits; the leading 1 is replaced by the point.
+        // Ten digits; the leading 1 becomes the point.
         let point = out.len();
         push_number(out, rest + 1_000_000_000);
         out[point] = b'.';
@@ -63,7 +62,6 @@ pub(super) fn push_address(out: &mut Vec<u8>, address: u64) {
     out.extend_from_slice(&digits);
 }
 
-/// Appends a function after its address; `past` bytes are added to its offset.
 pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past: u64) {
     let Called { name, offset, inlined, dso, dsoff, line } = call;
     if form.sym {
@@ -89,7 +87,6 @@ pub(super) fn push_call(out: &mut Vec<u8>, form: FrameForm, call: &Called, past:
     }
 }
 
-/// Appends registers: their ABI, and the name and value of each; nothing if there are none.
 pub(super) fn push_registers(out: &mut Vec<u8>, regs: Option<Regs<'_>>, machine: &str) {
     let Some(regs) = regs.filter(|regs| regs.abi != ABI_NONE) else { return };
     out.extend_from_slice(format!(" ABI:{} ", regs.abi).as_bytes());
@@ -99,7 +96,6 @@ pub(super) fn push_registers(out: &mut Vec<u8>, regs: Option<Regs<'_>>, machine:
     }
 }
 
-/// The flags of a branch, as in perf.
 pub(super) fn shown_flags(flags: BranchFlags) -> String {
     let part = |name: &str| flags.parts().find(|(known, _)| *known == name).map(|(_, value)| value);
     let bit = |mask: u64, shown: &'static str| if flags.0 & mask != 0 { shown } else { "-" };
@@ -121,7 +117,7 @@ pub(super) fn mode_letters(mode: u16) -> String {
     modes.iter().filter(|(bits, _)| mode & bits == *bits).map(|(_, letter)| *letter).collect()
 }
 
-/// A moment, ns since 1970: date and time in UTC, in place of perf's local time.
+/// ns since 1970 as date and time in UTC, in place of perf's local time.
 pub(super) fn time_of_day(ns: u64, nanoseconds: bool) -> String {
     let mut text = rfc3339(ns).replace('T', " ");
     text.truncate("1970-01-01 00:00:00.".len() + if nanoseconds { 9 } else { 6 });
