@@ -24,7 +24,6 @@ use crate::time::Windows;
 pub(crate) struct Chunks {
     buffers: HashMap<AuxOwner, Vec<Written>>,
     synced: HashMap<AuxOwner, Vec<Synced>>,
-    /// The tracers in use.
     is_spe: bool,
     is_pt: bool,
     is_other: bool,
@@ -32,13 +31,13 @@ pub(crate) struct Chunks {
     is_snapshot: bool,
     spe_time: Option<TimeConv>,
     pt_time: Option<TimeConv>,
-    /// Samples of sched:sched_switch say which thread was traced.
+    /// Samples of sched:sched_switch indicate the traced thread.
     pub(crate) needs_switches: bool,
-    /// The earliest counter with which the data of a chunk of Arm SPE begins.
+    /// The earliest counter at the start of a chunk of Arm SPE.
     spe_first: Option<u64>,
 }
 
-/// The range `start..end` of the AUX stream was written by this time.
+/// Data in `start..end` of the AUX stream was written by this time.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     start: u64,
@@ -57,16 +56,15 @@ struct Synced {
 /// A record of Arm SPE begins within this many bytes of a chunk.
 const FRONT: usize = 4096;
 
-/// The part of a chunk that is kept.
 pub(crate) enum Kept<'r> {
     All,
     Nothing,
-    /// These bytes, which begin at this offset of the AUX stream.
+    /// These bytes, from this offset of the AUX stream on.
     Part(u64, Cow<'r, [u8]>),
 }
 
 impl Chunks {
-    /// Takes in a record that describes or holds AUX data. With `scan`, data is searched for PSB packets.
+    /// Reads a record that describes or holds AUX data. With `scan`, data is searched for PSB packets.
     pub(crate) fn learn(&mut self, record: &Record<'_>, layouts: &Layouts, scan: bool) {
         if let Some(info) = AuxtraceInfo::of(record) {
             let (is_spe, is_pt) = (info == AuxtraceInfo::ARM_SPE, info == AuxtraceInfo::INTEL_PT);
@@ -118,7 +116,6 @@ impl Chunks {
         self.spe_first = self.spe_first.into_iter().chain(later.spe_first).min();
     }
 
-    /// The times of the first and the last data, if known.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let written = || self.buffers.values().flatten().map(|written| written.time);
         let synced = || {
@@ -131,8 +128,7 @@ impl Chunks {
         times().min().zip(times().max())
     }
 
-    /// Puts both lists in the order of the AUX stream. The end and the time of each AUX record become the
-    /// largest so far, which allows binary searches.
+    /// Sorts both lists as in the AUX stream. For binary searches, ends and times become the largest so far.
     pub(crate) fn sorted(mut self) -> Chunks {
         for written in self.buffers.values_mut() {
             written.sort_by_key(|written| (written.start, written.end));
@@ -146,7 +142,6 @@ impl Chunks {
         self
     }
 
-    /// True if the recording has AUX data.
     pub(crate) fn has_data(&self) -> bool {
         self.is_spe || self.traces_code()
     }
@@ -157,7 +152,7 @@ impl Chunks {
     }
 
     /// The time up to which switch records are needed for a window that ends at `end`: the last piece of
-    /// trace ends at a PSB packet, at the latest at the first one of a chunk after the window.
+    /// trace ends at a PSB packet, at the latest the first one of a chunk after the window.
     pub(crate) fn switches_end(&self, end: OrderKey) -> OrderKey {
         let Some(conv) = self.pt_time.filter(|_| self.is_pt && !self.is_other) else { return OrderKey::END };
         let ends = self.synced.values().map(|synced| {
@@ -168,8 +163,8 @@ impl Chunks {
         ends.max().unwrap_or(end).max(end)
     }
 
-    /// The part of an AUXTRACE record that is kept. With `owned`, data between two PSB packets belongs to the
-    /// time of the first one only, so that it is in one part of a split recording.
+    /// The kept part of an AUXTRACE record. With `owned`, data between two PSB packets belongs to the time of
+    /// the first one only, so that it is in one part of a split recording.
     pub(crate) fn cut<'r>(
         &self,
         record: &Record<'r>,
@@ -202,7 +197,7 @@ impl Chunks {
         }
     }
 
-    /// Whether a chunk may hold data of the windows. Data without AUX records may.
+    /// True if a chunk may hold data of the windows; true for data without AUX records.
     fn may_meet(&self, auxtrace: &Auxtrace, windows: &Windows) -> bool {
         let Some(written) = self.buffers.get(&AuxOwner::of(auxtrace.cpu, auxtrace.tid)) else { return true };
         let (start, end) = (auxtrace.offset, auxtrace.offset.saturating_add(auxtrace.size));
@@ -212,7 +207,7 @@ impl Chunks {
         begun <= ended || windows.meet(latest(ended), latest(begun))
     }
 
-    /// The ranges of Intel PT between two PSB packets that are kept; `None` if the buffer has no times.
+    /// The kept ranges of Intel PT data between PSB packets; `None` if the buffer has no times.
     fn pt_ranges(
         &self,
         data: &[u8],
@@ -244,7 +239,6 @@ impl Chunks {
     }
 }
 
-/// Appends a range, or extends the last one.
 fn add(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     match ranges.last_mut() {
         Some(last) if last.end == range.start => last.end = range.end,
@@ -252,8 +246,7 @@ fn add(ranges: &mut Vec<Range<usize>>, range: Range<usize>) {
     }
 }
 
-/// The ranges of Arm SPE records in the windows; `None` if no record has a time. A record without a time has
-/// that of the record before it.
+/// The ranges of Arm SPE records in the windows; `None` without any time. Records without one have the last.
 fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Option<Vec<Range<usize>>> {
     let (mut ranges, mut is_kept) = (Vec::new(), None);
     for (range, record) in pieces(data, base) {
@@ -269,7 +262,7 @@ fn spe_ranges(data: &[u8], base: u64, conv: TimeConv, windows: &Windows) -> Opti
     is_kept.map(|_| ranges)
 }
 
-/// The bytes in these ranges, of a chunk that begins at `base`.
+/// The bytes in these ranges of a chunk that begins at `base`.
 fn part<'r>(data: &'r [u8], base: u64, ranges: &[Range<usize>]) -> Kept<'r> {
     let Some(first) = ranges.first() else { return Kept::Nothing };
     let offset = base.saturating_add(first.start as u64);
@@ -278,7 +271,7 @@ fn part<'r>(data: &'r [u8], base: u64, ranges: &[Range<usize>]) -> Kept<'r> {
         [one] if one.len().is_multiple_of(8) => Kept::Part(offset, Cow::Borrowed(&data[one.clone()])),
         ranges => {
             let mut kept: Vec<u8> = ranges.iter().flat_map(|range| &data[range.clone()]).copied().collect();
-            // Zeros are padding of both tracers.
+            // Both tracers use zeros as padding.
             kept.resize(kept.len().next_multiple_of(8), 0);
             Kept::Part(offset, Cow::Owned(kept))
         }
@@ -314,7 +307,7 @@ mod tests {
     #[test]
     fn a_chunk_is_kept_if_it_was_written_in_a_window_or_no_record_says_when() {
         let written = |start, end, time| Written { start, end, time };
-        // The second record came late: its time is that of the first.
+        // The second record came late, so its time becomes that of the first.
         let list = vec![written(64, 128, 20), written(0, 64, 30), written(128, 192, 50)];
         let chunks =
             Chunks { buffers: HashMap::from([(AuxOwner::Cpu(0), list)]), ..Chunks::default() }.sorted();

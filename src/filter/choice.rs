@@ -1,4 +1,4 @@
-//! Defines the options of `filter`: which values of each property of a sample are kept or excluded.
+//! The options of `filter`: for each property of a sample, which values are kept or excluded.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -46,7 +46,6 @@ impl<T> Selection<T> {
     }
 }
 
-/// The values of an option that takes a list.
 #[derive(Clone, Debug)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);
 
@@ -210,18 +209,16 @@ pub struct FilterOptions {
     pub(crate) cgroup: Selection<Regex>,
     pub(crate) kind: Selection<RecordType>,
     pub(crate) machine: Selection<Machine>,
-    /// For each kind of namespace that is selected, the inodes.
     pub(crate) namespaces: Vec<(NamespaceKind, Vec<u64>)>,
     pub(crate) symbol: Selection<Regex>,
-    /// The innermost function.
     pub(crate) leaf: Selection<Regex>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) search: IdOptions,
     pub(crate) keep_all_sideband: bool,
     pub(crate) drop_unused: bool,
-    /// True for the parts of a recording split by event: each drops events whose samples are in other parts.
+    /// For a part of a recording split by event: drop the events of other parts.
     pub(crate) drop_others: bool,
-    /// True for the parts of a recording split by thread name.
+    /// For a part of a recording split by thread name.
     pub(crate) names_threads: bool,
 }
 
@@ -292,7 +289,6 @@ impl FilterOptions {
         self.drop_unused || self.drop_others
     }
 
-    /// True if CPUs or machines are excluded, which have no names to compare with.
     pub(crate) fn excludes_numbers(&self) -> bool {
         !self.cpu.not.is_empty() || !self.machine.not.is_empty()
     }
@@ -308,15 +304,14 @@ impl FilterOptions {
         names.map(|name| selection.allows(|regex| is_event(regex, name))).collect()
     }
 
-    /// True if samples are selected, so processes without kept ones can be dropped.
+    /// True if samples are selected, so that processes without kept ones can be dropped.
     pub(crate) fn chooses_samples(&self) -> bool {
         let [by_task, by_event, _] = self.selects();
         by_task || by_event
     }
 
-    /// True if samples are selected by their threads, CPUs or code, and by their events or fields; and if times,
-    /// kinds or unused events are selected. Every option is listed: without `..`, a new one does not compile
-    /// until that is decided.
+    /// True if samples are selected by their threads, CPUs or code; by their events or fields; and if times,
+    /// kinds or unused events are selected. Without `..`, a new option does not compile until it is decided.
     fn selects(&self) -> [bool; 3] {
         #[rustfmt::skip]
         let FilterOptions {
@@ -370,7 +365,6 @@ impl FilterOptions {
             |times: &Range<u64>| Window::Between(Some(Point::At(times.start)), Some(Point::At(times.end)));
         let mut windows: Vec<Window> = times.iter().map(window).collect();
         if windows.is_empty() {
-            // An empty list would select everything.
             windows.push(window(&(0..0)));
         }
         FilterOptions { windows, ..self.clone() }
@@ -435,7 +429,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts_outside(text, |_, _| false)
 }
 
-/// Like [`parts`], but a comma does not separate if `is_inside`, given the part so far and the rest, is true.
+/// [`parts`], except that a comma does not separate if `is_inside` is true for the part so far and the rest.
 fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str> {
     let (mut parts, mut from) = (Vec::new(), 0);
     for (at, char, depth) in brackets(text, ["([{<", ")]}>"]) {
@@ -448,12 +442,11 @@ fn parts_outside(text: &str, is_inside: impl Fn(&str, &str) -> bool) -> Vec<&str
     parts
 }
 
-/// Parses a list of regular expressions.
 pub(crate) fn regexes(text: &str) -> Result<List<Regex>> {
     Ok(List(parts(text).into_iter().map(whole).collect::<Result<_>>()?))
 }
 
-/// Like [`regexes`], but a part that is no regular expression is a function's name: `operator[](int)`.
+/// Like [`regexes`], but a part that is not a regular expression is a function's name: `operator[](int)`.
 fn functions(text: &str) -> Result<List<Regex>> {
     let function = |part| whole(part).or_else(|_| whole(&regex::escape(part)));
     Ok(List(parts(text).into_iter().map(function).collect::<Result<_>>()?))
@@ -462,9 +455,8 @@ fn functions(text: &str) -> Result<List<Regex>> {
 /// A value of an option that selects events.
 #[derive(Clone, Debug)]
 pub struct EventList {
-    /// The value, which may be the name of an event.
+    /// May be the name of an event.
     whole: String,
-    /// The value as a list of regular expressions.
     list: Vec<Regex>,
 }
 
@@ -483,7 +475,7 @@ impl EventList {
         Ok(EventList { whole: text.to_owned(), list })
     }
 
-    /// The regular expressions to match with these event names: only the whole value, if it is a name.
+    /// The regular expressions for these event names: only the whole value, if that is a name.
     fn regexes<'n>(&self, mut names: impl Iterator<Item = &'n [u8]>) -> Vec<Regex> {
         let is_whole = |name| names_of(name).contains(&self.whole.as_bytes());
         if self.whole.contains(',')
@@ -506,7 +498,7 @@ impl Selection<EventList> {
 }
 
 impl Selection<Regex> {
-    /// Replaces parts of names by whole names. Exclusions stay: a wrong guess would hide that they match nothing.
+    /// Replaces parts of names by whole names; not in exclusions, where it would hide that nothing matches.
     pub(crate) fn with_parts<'n>(
         &self,
         names: impl Iterator<Item = &'n [u8]>,
@@ -521,7 +513,6 @@ pub(crate) fn is_event(regex: &Regex, name: &[u8]) -> bool {
     names_of(name).iter().any(|name| regex.is_match(name))
 }
 
-/// The names by which an event is selected.
 fn names_of(name: &[u8]) -> [&[u8]; 3] {
     [name, without_modifiers(name), generic_name(name)]
 }
@@ -561,7 +552,7 @@ pub(crate) fn is_file(regex: &Regex, name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// perfx listed `Tab<int, 1u>::fast(long)`, and as a filter that was `Tab<int` and ` 1u>::fast(long)`.
+    /// Regression: `Tab<int, 1u>::fast(long)` became the two filters `Tab<int` and ` 1u>::fast(long)`.
     #[test]
     fn functions_of_cpp_are_taken_as_they_are_listed() {
         for name in [
@@ -623,7 +614,6 @@ mod tests {
             Selection { only: Vec::new(), not: vec![value] }
         }
         assert!(none().is_empty() && none().readings() == 0);
-        // These refine a selection, and select nothing alone.
         assert!(FilterOptions { keep_all_sideband: true, names_threads: true, ..none() }.is_empty());
         let by_samples = [
             FilterOptions { pid: only(1), ..none() },
@@ -667,7 +657,7 @@ mod tests {
             ["", "-1", "1 2", "4294967296"].iter().all(|text| pids(text).is_err() && tids(text).is_err())
         );
         assert!(machines("guest").is_err() && kinds("SAMPEL").is_err());
-        // A name in brackets is no character class; classes still work.
+        // A name in brackets is not a character class; classes still work.
         let is = |pattern: &str, name: &str| whole(pattern).unwrap().is_match(name.as_bytes());
         assert!(is("[kernel.kallsyms]", "[kernel.kallsyms]") && !is("[kernel.kallsyms]", "k"));
         assert!(is("[a-c]", "b") && is("a.*", "abc") && !is("a", "abc"));

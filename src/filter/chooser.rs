@@ -35,25 +35,23 @@ use crate::unused::Unused;
 pub(crate) struct Lookups {
     /// Only with `--dso`.
     files: Option<Lookup>,
-    /// Only with `--symbol` or `--leaf`, and when functions are named.
+    /// Only with `--symbol` or `--leaf`, once functions are named.
     functions: Option<FunctionLookup>,
-    /// The previous record's process.
+    /// Of the previous record.
     pub(crate) last: Option<Process>,
 }
 
-/// The state for deciding whether a sample is kept.
 pub(crate) struct Chooser {
     pub(crate) options: Arc<FilterOptions>,
-    /// The times that `--time` selects.
     pub(crate) intervals: Option<Vec<Interval>>,
     pub(crate) windows: Windows,
     pub(crate) guests: Guests,
     pub(crate) tasks: Tasks,
     pub(crate) spaces: Option<Arc<AddressSpaces>>,
-    /// Indexed by the DSO's number in `spaces`.
+    /// By the DSO's number in `spaces`.
     pub(crate) dsos: Vec<bool>,
     pub(crate) events: Vec<bool>,
-    /// Conditions of `--where` for samples of tracepoints.
+    /// Of `--where`.
     conditions: Option<ByTracepoint<EventCondition>>,
     pub(crate) cgroups: HashSet<u64>,
     pub(crate) chunks: Chunks,
@@ -62,13 +60,13 @@ pub(crate) struct Chooser {
     pub(crate) batches: BTreeMap<Place, Arc<SampleSpan>>,
     pub(crate) has_time: bool,
     pub(crate) hints: Hints,
-    /// The functions by which samples are selected. Until they are set, all match.
+    /// Until they are set, all samples match.
     functions: OnceLock<Arc<Functions>>,
-    /// The reason why the feature SAMPLE_TIME is not believed.
+    /// Why the feature SAMPLE_TIME is not used.
     pub(crate) doubt: Option<String>,
 }
 
-/// True if two spans of time overlap by at least half of the longer one.
+/// True if two spans overlap by at least half of the longer one.
 pub(crate) fn are_alike(one: (u64, u64), other: (u64, u64)) -> bool {
     let length = |from: u64, to: u64| to.checked_sub(from).map_or(0, |length| u128::from(length) + 1);
     let shared = length(one.0.max(other.0), one.1.min(other.1));
@@ -107,7 +105,7 @@ impl Chooser {
         }
         let recorded =
             features.get(&Feature::SAMPLE_TIME).and_then(|section| SampleTime::read(section, endian));
-        // perf also uses the feature, even if the samples differ slightly.
+        // perf also uses the feature if the samples differ slightly.
         let recorded = recorded.filter(|recorded| recorded.last_ns > 0);
         let mut doubt = None;
         let range = match (recorded, gathered.range()) {
@@ -141,7 +139,7 @@ impl Chooser {
             hints.of_names(("event", "events"), &of_events, event_names.clone(), choice::is_event);
         let mut options = FilterOptions::clone(options);
         let is = |regex: &Regex, name: &[u8]| regex.is_match(name);
-        // No COMM names the idle task of each CPU.
+        // No COMM record names the idle task of each CPU.
         let idle = Some(&b"swapper"[..]).filter(|name| options.comm.excludes(|regex| regex.is_match(name)));
         let comms = gathered.tasks.names().chain(idle);
         options.comm = hints.of_names(("comm", "threads"), &options.comm, comms, is);
@@ -152,7 +150,7 @@ impl Chooser {
         for (kind, inodes) in &options.namespaces {
             hints.of_namespaces(*kind, inodes, gathered.tasks.namespaces());
         }
-        // Built in turn, so that one can use the memory freed by the other.
+        // One after the other, so that one can use the memory freed by the other.
         let tasks = Tasks::new(gathered.tasks, &gathered.guests);
         let spaces = gathered.changes.map(|changes| Arc::new(AddressSpaces::new(changes)));
         let dso_names = spaces.iter().flat_map(|spaces| spaces.dsos()).map(|(dso, _)| dso_name(dso));
@@ -197,17 +195,15 @@ impl Chooser {
         debug_assert!(set.is_ok(), "they are named once");
     }
 
-    /// Hints for options that match nothing.
     pub(crate) fn all_hints(&self) -> impl Iterator<Item = &Hints> {
         std::iter::once(&self.hints).chain(self.functions.get().map(|functions| &functions.hints))
     }
 
-    /// The samples of a batch; `None` if it has none.
     pub(crate) fn samples_of(&self, batch: &Batch) -> Option<&SampleSpan> {
         self.batches.get(&Place::of_batch(batch)?).map(|samples| &**samples)
     }
 
-    /// True if a batch may hold kept samples, by its times, and by its processes if an index lists them.
+    /// True if a batch may hold kept samples, by its times and, with an index, its processes.
     pub(crate) fn may_choose_of(&self, batch: &Batch) -> bool {
         let pid = &self.options.pid;
         let of_pid = |pids: &[u32]| pids.iter().any(|known| pid.allows(|wanted| wanted == known));
@@ -217,7 +213,6 @@ impl Chooser {
         })
     }
 
-    /// For a sample or another event record that is kept, its process and its key.
     pub(crate) fn choose(
         &self,
         sample: SampleView<'_>,
@@ -230,7 +225,7 @@ impl Chooser {
             return None;
         }
         let is_sample = record.kind() == RecordType::SAMPLE;
-        // A window contains only samples that have a time, even if it has no beginning or no end.
+        // A window contains only samples with a time, even if it is unlimited on one side.
         if is_sample && !self.windows.are_all() && sample.time().is_none() {
             return None;
         }
@@ -294,7 +289,7 @@ impl Chooser {
         Some((process, key))
     }
 
-    /// True if the event of the record, or of a counter that the sample read, is chosen: perf reports such a
+    /// True if the event of the record, or of a counter that the sample read, is selected: perf reports the
     /// sample for each event whose counter gained.
     fn is_of_chosen_event(&self, sample: SampleView<'_>) -> bool {
         let is_chosen = |event: Option<usize>| event.and_then(|event| self.events.get(event)) == Some(&true);
@@ -325,7 +320,6 @@ impl Chooser {
         Some(self.process_of(record, layouts, pid, key, last))
     }
 
-    /// The process of a record. `last` is that of the previous one.
     pub(crate) fn process_of(
         &self,
         record: &Record<'_>,

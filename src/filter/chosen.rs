@@ -10,18 +10,15 @@ use perfx_samples::SampleView;
 
 use crate::chooser::{Chooser, Lookups};
 
-/// The results of the second survey.
 #[derive(Debug, Default)]
 pub(crate) struct ChosenSamples {
     pub(crate) samples: u64,
-    /// The number of kept samples of each event.
     pub(crate) by_event: Vec<u64>,
     pub(crate) processes: Processes,
-    /// The process of the previous sample, to save lookups in the set.
+    /// Of the previous sample, to save lookups in the set.
     pub(crate) last: Option<Process>,
     /// Cookies of call chains whose user part comes later.
     pub(crate) cookies: HashSet<u64>,
-    /// The places of the first and the last kept sample in the file.
     pub(crate) places: Option<(Place, Place)>,
     pub(crate) times: Option<(u64, u64)>,
     /// The number of kept samples of each batch with any; the current batch, and `samples` at its start.
@@ -52,14 +49,14 @@ impl ChosenSamples {
         }
         self.of_event(layouts.event_of(record));
         let layout = layouts.layout_of(record);
-        // A group's counters are named by their ids, so readers need all events of the group.
+        // A group's counters are named by ids, so readers need all events of the group.
         if let Some(layout) = layout.filter(|layout| layout.sample_type & sample_type::READ != 0)
             && let Some(read) = Sample::parse_known(record, layout).ok().and_then(|sample| sample.read)
         {
             read.counts().for_each(|count| self.of_event(count.id.and_then(|id| layouts.event_of_id(id))));
         }
         self.cookies.extend(layout.and_then(|layout| deferred_cookie(record, layout)));
-        // Samples are taken in the order of the file.
+        // Calls are in file order.
         if let Some(here) = Place::of_record(record) {
             self.places = Some((self.places.map_or(here, |(first, _)| first), here));
         }
@@ -130,7 +127,7 @@ mod tests {
         assert_eq!((first.samples, &first.by_event[..]), (5, &[3, 0, 2][..]));
         assert_eq!((first.places, first.times), (place(8).zip(place(120)), Some((40, 90))));
         assert_eq!(first.cookies, HashSet::from([1, 2]));
-        // The batch at 200 has no samples, and is not listed.
+        // The batch at 200 has no samples, so it is not listed.
         assert_eq!(first.batches, HashMap::from([(place(100).unwrap(), 2)]));
         first.join(ChosenSamples::default());
         assert_eq!((first.samples, first.times, first.batches.len()), (5, Some((40, 90)), 1));

@@ -11,7 +11,7 @@ use crate::hints::Hints;
 #[derive(Debug)]
 pub struct ChosenCode<'o> {
     options: &'o FilterOptions,
-    /// For each frame, how its functions match, and whether its file is kept.
+    /// For each frame, its matches, and true if its file is kept.
     of_frames: Vec<(Found, bool)>,
     hints: Hints,
 }
@@ -68,7 +68,7 @@ impl<'o> ChosenCode<'o> {
         ChosenStack { functions, in_file }
     }
 
-    /// True if a stack is kept.
+    /// True if the stack is kept.
     pub fn takes(&self, stack: &ChosenStack) -> bool {
         stack.in_file && stack.functions.is_taken(self.options)
     }

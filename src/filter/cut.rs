@@ -1,4 +1,4 @@
-//! Writes what is kept: the chosen samples, and the records that readers need for them.
+//! Writes the selected samples, and the records that readers need for them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,17 +24,14 @@ use crate::time::Windows;
 
 pub(crate) const NAME: &str = "filter";
 
-/// Drops the records that are not needed.
 pub(crate) struct CutRecords {
     pub(crate) cut: Arc<FilterPlan>,
     pub(crate) lookups: Lookups,
-    /// For a part of a split: true from an event record of the part to the next round in the batch. A second
-    /// one would have no effect.
+    /// For a part of a split: true from an event record of the part to the next round. Another has no effect.
     pub(crate) rounds: bool,
     pub(crate) aux: CutAux,
 }
 
-/// The AUXTRACE records that are kept in part, and the bytes of their data.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CutAux {
     chunks: u64,
@@ -42,20 +39,16 @@ pub(crate) struct CutAux {
     all: u64,
 }
 
-/// Everything that is known when writing begins.
 pub(crate) struct FilterPlan {
     pub(crate) chooser: Arc<Chooser>,
     pub(crate) chosen: ChosenSamples,
     pub(crate) windows: Windows,
     /// Context switches after this time are dropped.
     switches_end: OrderKey,
-    /// Set if the output is one part of a split.
     pub(crate) owner: Option<Owner>,
-    /// Processes whose mappings, names and forks are kept.
     pub(crate) needed: Processes,
-    /// True to keep also processes whose start and end are unknown.
+    /// Also keep processes whose start and end are unknown.
     pub(crate) timeless: bool,
-    /// Ids of dropped events.
     pub(crate) gone: HashSet<u64>,
 }
 
@@ -94,7 +87,6 @@ impl FilterPlan {
         FilterPlan { chooser, chosen, windows, switches_end, owner, needed, timeless, gone }
     }
 
-    /// Whether a record other than a sample is kept.
     pub(crate) fn keeps(&self, record: &Record<'_>, layouts: &Layouts, lookups: &mut Lookups) -> bool {
         let (chooser, kind) = (&*self.chooser, record.kind());
         let options = &*chooser.options;
@@ -106,8 +98,7 @@ impl FilterPlan {
             |end| layouts.has_time() && OrderKey::of(record, layouts.layout_of(record), layouts) >= end;
         let is_switch = Kinds::SWITCHES.contains(kind);
         if is_switch && owner.is_none() && chooser.chunks.traces_code() {
-            // Switches before a window name the thread traced at its beginning, and those after it the
-            // threads up to the next sync point.
+            // Switches before a window name the thread traced at its start; later ones, those up to a sync.
             return !is_past(self.switches_end);
         }
         if CHOSEN.contains(kind) {
@@ -125,7 +116,7 @@ impl FilterPlan {
             RecordType::LOST_SAMPLES if owner.is_some() => {
                 return owner.is_some_and(|owner| owner.owns(record, layouts));
             }
-            // A round only makes readers sort the records before it: without any, it has no effect.
+            // A round only makes readers sort the records before it.
             RecordType::FINISHED_ROUND => {
                 let here = Place::of_record(record);
                 return self
@@ -152,7 +143,6 @@ impl FilterPlan {
         self.needed.contains(process) || self.timeless && matches!(process, Process::Timeless(_))
     }
 
-    /// The part of an AUXTRACE record that is kept.
     pub(crate) fn kept_aux<'r>(&self, record: &Record<'r>) -> Kept<'r> {
         let options = &self.chooser.options;
         if options.kind.excludes(|&excluded| excluded == RecordType::AUXTRACE) {
@@ -180,7 +170,6 @@ impl CutRecords {
         CutRecords { cut: Arc::new(cut), lookups, rounds: false, aux: CutAux::default() }
     }
 
-    /// Sets the features of the output, reports what is kept, and creates the rewrite.
     pub(crate) fn begin(self, session: &mut Session) -> Stage {
         let cut = &*self.cut;
         let chooser = &*cut.chooser;
@@ -201,7 +190,7 @@ impl CutRecords {
         if let Some((first, last)) = times {
             line += &format!(", from {} to {}", seconds(first), seconds(last));
         }
-        // No samples are expected if all are excluded by kind, or in a part of a split.
+        // No samples are expected in a part of a split, or if all are excluded by kind.
         let asked = cut.owner.is_some() || !chooser.options.kind.allows(|kind| *kind == RecordType::SAMPLE);
         let suspect = kept == 0 && all > 0 && !asked;
         session.report.say(if suspect { Level::Warning } else { Level::Info }, line);
@@ -239,7 +228,6 @@ impl CutRecords {
     }
 }
 
-/// For a part of a split, whose surveys are done.
 impl Pass for CutRecords {
     fn name(&self) -> &'static str {
         NAME

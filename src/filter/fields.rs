@@ -9,10 +9,8 @@ use perfx_look::trace::{FieldText, TracePrinter, printers};
 use perfx_pipeline::{Context as _, Error, Result, bail, did_you_mean, ensure};
 use regex::bytes::Regex;
 
-/// Maximum nesting of parentheses.
 const DEPTH_MAX: u32 = 64;
 
-/// A condition as the user wrote it.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     All(Vec<Condition>),
@@ -20,7 +18,6 @@ pub(crate) enum Condition {
     Test(Test),
 }
 
-/// A comparison of a field with a value.
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
     field: String,
@@ -32,23 +29,19 @@ pub(crate) struct Test {
 enum Value {
     Number(i128),
     Text(String),
-    /// A pattern, for the operator `~`.
     Glob(Regex),
 }
 
-/// A condition for the samples of one event.
 #[derive(Debug)]
 pub(crate) enum EventCondition {
     All(Vec<EventCondition>),
     Any(Vec<EventCondition>),
     Test(NamedField<'static>, Test),
-    /// A test of the text that is shown for a number.
     Shown(FieldText, Test),
-    /// The event does not have the field.
     Never,
 }
 
-/// Operators; longer ones before their prefixes.
+/// Longer ones before their prefixes.
 const OPERATORS: [&str; 7] = ["==", "!=", "<=", ">=", "<", ">", "~"];
 
 impl Condition {
@@ -69,7 +62,6 @@ impl Condition {
         }
     }
 
-    /// The condition for an event with these fields.
     fn for_event(&self, printer: &TracePrinter<'_>) -> Result<EventCondition> {
         let each = |parts: &[Condition]| -> Result<Vec<EventCondition>> {
             parts.iter().map(|part| part.for_event(printer)).collect()
@@ -90,7 +82,6 @@ impl Condition {
         })
     }
 
-    /// The conditions for the tracepoints of a recording.
     pub(crate) fn for_events(
         conditions: &[Condition],
         events: &[Event],
@@ -122,7 +113,6 @@ impl Condition {
 }
 
 impl Test {
-    /// The text of a number, if the value is a text.
     fn shown(&self, field: &NamedField<'_>, printer: &TracePrinter<'_>) -> Option<FieldText> {
         use perfx_format::tracepoint::TraceFieldKind::{Numbers, Pointer};
         let is_text = matches!(self.value, Value::Text(_) | Value::Glob(_));
@@ -131,8 +121,7 @@ impl Test {
         (is_text && is_equality && is_number).then(|| printer.field_text(field.name)).flatten()
     }
 
-    /// The test for this field; bytes are compared as hex. Fails if it can never be true, such as a text
-    /// compared with a number.
+    /// The test for this field; bytes are compared as hex. Fails if none can pass: text against a number.
     fn of(&self, field: &NamedField<'_>) -> Result<Test> {
         use perfx_format::tracepoint::TraceFieldKind::{Bytes, Located, Numbers, Pointer};
         let name = &self.field;
@@ -192,7 +181,6 @@ impl Test {
 }
 
 impl EventCondition {
-    /// True if the raw data of a sample fulfils it.
     pub(crate) fn is_true(&self, raw: &[u8], endian: Endian) -> bool {
         match self {
             EventCondition::All(parts) => parts.iter().all(|part| part.is_true(raw, endian)),

@@ -1,6 +1,6 @@
 //! Finds the functions of the samples that all other options select.
 //!
-//! The facts of the recording are learned first. Then the distinct frames of the samples are collected and
+//! First, facts about the recording are collected. Then the distinct frames of samples are collected and
 //! named once; a sample is selected by its frames.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,12 +25,11 @@ use crate::chooser::{Chooser, Lookups};
 use crate::functions::{Found, Functions, each_address};
 use crate::hints::Hints;
 
-/// The distinct frames of samples.
 #[derive(Default)]
 struct Frames {
     all: HashSet<Frame, RandomState>,
     cache: FrameCache<()>,
-    /// The frames of user parts of call chains, by thread and cookie. Equal ones share memory.
+    /// By thread and cookie, the frames of user parts of call chains. Equal ones share memory.
     user_parts: HashMap<(u32, u64), Arc<[Frame]>>,
     distinct: HashSet<Arc<[Frame]>, RandomState>,
     unwind: Option<Convert>,
@@ -85,7 +84,6 @@ impl Frames {
         }
     }
 
-    /// Names the frames, and reports which were not found.
     fn named(
         self,
         (facts, unwinder): (Arc<Facts>, Option<Arc<Unwinder>>),
@@ -96,7 +94,6 @@ impl Frames {
         let search = Search { facts: &facts, features, endian, ids: &options.search, inlined: true };
         let mut of_frames = HashMap::default();
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
-        // A set has no order, but the report has.
         let mut all: Vec<Frame> = self.all.into_iter().collect();
         all.sort_unstable();
         let named = name_frames(all.into_iter(), search, |_, frame, name| {
@@ -125,7 +122,7 @@ impl Frames {
     }
 }
 
-/// The unwinder that completes the call chains of a recording, if its events need one.
+/// The unwinder that completes call chains, if the recording needs one.
 fn unwinder(
     facts: &Facts,
     options: &FilterOptions,
@@ -140,20 +137,18 @@ fn unwinder(
     })
 }
 
-/// The survey that learns the facts.
 pub(crate) struct LearnFacts {
     chooser: Arc<Chooser>,
     facts: FactsSurvey,
 }
 
 impl LearnFacts {
-    /// The survey after which this chooser decides by functions, too.
+    /// After this survey, the chooser decides by functions, too.
     pub(crate) fn new(chooser: Arc<Chooser>) -> LearnFacts {
         LearnFacts { chooser, facts: FactsSurvey::new(false) }
     }
 }
 
-/// The kinds that the surveys of functions need, the earlier one first.
 pub(crate) fn kinds() -> [Kinds; 2] {
     [FactsSurvey::kinds(false), Kinds::SAMPLES]
 }
@@ -175,7 +170,6 @@ impl Survey for LearnFacts {
     }
 }
 
-/// The survey that finds the frames, and names them.
 struct FindFrames {
     chooser: Arc<Chooser>,
     lookups: Lookups,

@@ -1,5 +1,4 @@
-//! Decides whether a sample is kept by the functions on its stack: functions of symbol tables, inlined calls,
-//! and callers that only a recorded stack contains.
+//! Decides by the functions on a sample's stack, with inlined ones and callers only in a recorded stack.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +15,11 @@ use regex::bytes::Regex;
 use crate::choice::{FilterOptions, is_function};
 use crate::hints::Hints;
 
-/// How the functions of a frame or stack match the options.
+/// Matches of the functions of a frame or stack.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Found {
     pub(crate) wanted: bool,
     pub(crate) excluded: bool,
-    /// The innermost one is selected by `--leaf`.
     pub(crate) leaf: bool,
 }
 
@@ -39,7 +37,6 @@ impl Found {
         Found { wanted: any(&options.symbol.only), excluded: any(&options.symbol.not), leaf }
     }
 
-    /// True if the options select a stack with these matches.
     pub(crate) fn is_taken(self, options: &FilterOptions) -> bool {
         let (symbol, leaf) = (&options.symbol, &options.leaf);
         (symbol.only.is_empty() || self.wanted) && !self.excluded && (leaf.only.is_empty() || self.leaf)
@@ -51,26 +48,22 @@ impl Found {
     }
 }
 
-/// The functions of a recording, matched with the options.
 pub(crate) struct Functions {
     pub(crate) facts: Arc<Facts>,
     pub(crate) of_frames: HashMap<Frame, Found, RandomState>,
-    /// By thread and cookie, the user parts of call chains that come after their samples.
+    /// By thread and cookie, matches of user parts that come after their samples.
     pub(crate) of_user_parts: HashMap<(u32, u64), Found>,
     pub(crate) unwinder: Option<Arc<Unwinder>>,
-    /// Hints for options that match no function.
     pub(crate) hints: Hints,
 }
 
-/// Decides about samples one by one; each thread has its own.
 pub(crate) struct FunctionLookup {
     functions: Arc<Functions>,
     cache: FrameCache<Found>,
     unwind: Option<Convert>,
 }
 
-/// Calls `see` with the addresses of a sample, innermost first, each with its cpumode. A sample that lacks
-/// fields of its event has no addresses.
+/// Calls `see` with the addresses of a sample and their cpumodes, innermost first. A damaged sample has none.
 pub(crate) fn each_address(
     SampleView { record, layout, layouts }: SampleView<'_>,
     stacks: &StackTables,
@@ -97,7 +90,6 @@ impl FunctionLookup {
         FunctionLookup { functions, cache: FrameCache::default(), unwind }
     }
 
-    /// True if the options select a sample by its functions.
     pub(crate) fn allows(&mut self, sample: SampleView<'_>, key: OrderKey, options: &FilterOptions) -> bool {
         let FunctionLookup { functions, cache, unwind } = self;
         let facts = &*functions.facts;

@@ -1,4 +1,4 @@
-//! Collects what the first survey finds: tasks, names, times, and the number of samples in each batch.
+//! Collects the results of the first survey: tasks, names, times, and the number of samples in each batch.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,30 +16,27 @@ use crate::aux::Chunks;
 use crate::choice::FilterOptions;
 use crate::unused::Unused;
 
-/// The results of the first survey.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) guests: Guests,
     pub(crate) tasks: TaskChanges,
     /// Only with `--dso`.
     pub(crate) changes: Option<Changes>,
-    /// Names of cgroups, by id.
+    /// By id.
     pub(crate) cgroups: BTreeMap<u64, Box<[u8]>>,
     /// Names from EVENT_UPDATE records, by event id.
     pub(crate) names: HashMap<u64, Vec<u8>>,
     pub(crate) chunks: Chunks,
-    /// True if AUX data is cut by time.
     pub(crate) has_windows: bool,
     pub(crate) unused: Unused,
     pub(crate) samples: u64,
-    /// The samples of each batch that has any.
     pub(crate) batches: BTreeMap<Place, Arc<SampleSpan>>,
 }
 
 impl Gathered {
     pub(crate) fn new(options: &FilterOptions) -> Gathered {
         let changes = options.dso.is_set().then(Changes::default);
-        // If a pid or tid keeps nothing, the report lists the names of the existing ones.
+        // If a pid or tid matches nothing, the report lists the existing ones.
         let named = options.needs_task() || options.names_threads;
         let has_windows = !options.windows.is_empty();
         let tasks = TaskChanges::new(named);
@@ -93,7 +90,7 @@ impl Gathered {
         }
     }
 
-    /// Takes in a change of an address space; these must be in file order.
+    /// Reads a change of an address space; calls must be in file order.
     pub(crate) fn learn_mapping(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if let Some(changes) = &mut self.changes {
             let machine = self.guests.machine(record, layouts, named_pid(record));
@@ -101,7 +98,7 @@ impl Gathered {
         }
     }
 
-    /// Counts all samples of a batch at once, because little of each is needed and there are many.
+    /// Counts all samples of a batch at once, because little of each is needed.
     pub(crate) fn count_samples(&mut self, batch: &Batch) {
         let span = batch.sample_span();
         self.samples += span.count;
@@ -119,7 +116,6 @@ impl Gathered {
         self.batches.extend(later.batches);
     }
 
-    /// Times of the first and the last sample.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         let batches = || self.batches.values();
         let range =

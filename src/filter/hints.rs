@@ -1,4 +1,4 @@
-//! If a filter keeps nothing, or excludes what the recording does not have, reports what it has instead.
+//! Reports what the recording has if a filter keeps nothing, or excludes what does not exist.
 
 use std::collections::BTreeSet;
 
@@ -11,35 +11,32 @@ use crate::choice::Selection;
 use crate::meant::{nearest, parts_of_names, replaced, written};
 use crate::time::Interval;
 
-/// The number of names listed.
 const LISTED: usize = 5;
 
 /// A line for an option that matches nothing, and the argument of `perfx list` that lists more values.
 type Hint = (String, Option<&'static str>);
 
-/// Hints for options that match nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// For each option; reported only if nothing is kept.
     kept: Vec<Hint>,
-    /// Lines with parts of names and the names that they select.
+    /// Parts of names, and the names that they select.
     taken: Vec<String>,
-    /// For each excluded value: if it is misspelt, the output contains what the user wanted to withhold.
+    /// For each excluded value. If it is misspelt, the output contains what the user wanted to withhold.
     excluded: Vec<Hint>,
 }
 
 impl Hints {
-    /// The lines if nothing is kept, for a recording of this name.
+    /// The lines to print if nothing is kept, for a recording of this name.
     pub(crate) fn lines(&self, recording: &str) -> impl Iterator<Item = String> {
         shown(&self.kept, recording)
     }
 
-    /// The lines with parts of names and the only name that contains each.
+    /// Lines with parts of names, and the only name that contains each.
     pub(crate) fn taken(&self) -> &[String] {
         &self.taken
     }
 
-    /// The lines about exclusions, for a recording of this name.
     pub(crate) fn exclusions(&self, recording: &str) -> impl Iterator<Item = String> {
         shown(&self.excluded, recording)
     }
@@ -60,8 +57,8 @@ impl Hints {
         self.kept.push((format!("--time selects {asked}; {has}"), None));
     }
 
-    /// Checks an option with regular expressions for these names, which `perfx list` shows as `list`; returns
-    /// it with names in place of parts of names.
+    /// Checks an option with regular expressions against these names, which `perfx list` shows as `list`;
+    /// returns the expressions with names in place of parts of names.
     pub(crate) fn of_names<'n>(
         &mut self,
         (option, list): (&str, &'static str),
@@ -92,7 +89,6 @@ impl Hints {
         Selection { only: replaced(parts), not: chosen.not.clone() }
     }
 
-    /// Checks `--netns` and the like.
     pub(crate) fn of_namespaces(&mut self, kind: NamespaceKind, chosen: &[u64], sets: &[Namespaces]) {
         let inodes: BTreeSet<u64> = sets.iter().filter_map(|set| set.inode(kind)).collect();
         if !chosen.iter().any(|inode| inodes.contains(inode)) {
@@ -133,7 +129,7 @@ fn shown(hints: &[Hint], recording: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The names that the recording has instead, and the argument of `perfx list` if there are more.
+/// Names that the recording has instead, and the argument of `perfx list` if there are more.
 fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (String, Option<&'static str>) {
     // A part of a name, such as `sched_switch` of `sched:sched_switch`, or a name in a different case.
     let loose = asked
@@ -143,7 +139,6 @@ fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (Str
     let shown = |name: &&[u8]| format!("`{}`", String::from_utf8_lossy(name));
     let mut meant: Vec<_> =
         names.iter().filter(|name| loose.iter().any(|regex| regex.is_match(name))).collect();
-    // If several match, the shortest is first.
     meant.sort_by_key(|name| name.len());
     let named = match meant[..] {
         [] => {
@@ -153,7 +148,7 @@ fn instead(names: &BTreeSet<&[u8]>, asked: &[Regex], list: &'static str) -> (Str
         [one] => format!("did you mean {}?", shown(one)),
         ref some => format!("similar names: {}", listed(some.iter().map(|name| shown(name)))),
     };
-    // A name that is probably meant is enough.
+    // The names that are probably meant suffice.
     let all = if meant.is_empty() { names.len() } else { meant.len() };
     (named, (all > LISTED).then_some(list))
 }
@@ -182,7 +177,6 @@ mod tests {
         list.iter().map(|text| Regex::new(text).unwrap()).collect()
     }
 
-    /// The hints of an option with these values, for a recording with these names.
     fn of(only: &[&str], not: &[&str], names: &[&str]) -> Hints {
         let mut hints = Hints::default();
         let chosen = Selection { only: regexes(only), not: regexes(not) };

@@ -1,18 +1,15 @@
-//! Lists the kinds of records that `filter` selects like samples, and those that it keeps because they
-//! describe one or all processes.
+//! Lists the kinds of records that `filter` selects like samples, or keeps because they describe processes.
 
 use perfx_format::read::Batch;
 use perfx_format::{Kinds, RecordType};
 
-/// Kinds of event records that are selected like samples. Switches are not, if they name the traced thread.
+/// Kinds selected like samples. Switches are not if they name the traced thread.
 pub(crate) const CHOSEN: Kinds = Kinds::OF_EVENT.union(Kinds::SWITCHES).and(RecordType::LOST);
 
-/// Kinds dropped without a report: kept samples are counted anyway, and the round after the next kept sample
-/// has the effect of a dropped one.
+/// Kinds dropped without a report: kept samples are counted anyway, and a later round replaces a dropped one.
 pub(crate) const UNREPORTED: Kinds = Kinds::of(&[RecordType::SAMPLE, RecordType::FINISHED_ROUND]);
 
-/// Kinds to read in a batch without kept samples, limited to those it has: if all are rare, the walk jumps
-/// from one to the next.
+/// Kinds to read in a batch without kept samples, of those that it has: between rare ones the walk jumps.
 pub(crate) fn reported(batch: &Batch) -> Kinds {
     batch.kinds.minus(UNREPORTED)
 }
@@ -33,7 +30,7 @@ const OF_ALL: Kinds = Kinds::of(&[
 /// Records that readers need to understand samples.
 pub(crate) const NEEDED: Kinds = OF_PROCESS.union(OF_ALL);
 
-// `FilterPlan::keeps` decides about every kind that the kernel writes: these, and two needed by kept samples.
+// `FilterPlan::keeps` decides about every kind of the kernel: these, and two that kept samples need.
 const _: () = assert!(
     CHOSEN
         .union(NEEDED)

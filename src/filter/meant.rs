@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use perfx_pipeline::{Error, Result, likeness};
 use regex::bytes::Regex;
 
-/// The number of similar names that are listed.
 const LISTED: usize = 5;
 
-/// Chooses the functions with this name, or those that it matches as a regular expression; else those with
-/// this name without parameters and template arguments; else the only one that contains it.
+/// Chooses the functions with this name or, as a regular expression, matching names; else those with this
+/// name without parameters and template arguments; else the only one that contains it.
 ///
 /// # Errors
 ///
-/// No function is chosen; the error has the shortest names that contain it or, if none does, the most similar
-/// ones.
+/// No function is chosen; the error has the shortest names that contain it or, if there are none, the most
+/// similar ones.
 pub fn meant<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str> + Clone,
@@ -53,13 +52,13 @@ fn is_short(wanted: &str, name: &str) -> bool {
     short.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
 }
 
-/// Matches functions before all names are known: by their whole names, or by these without parameters.
+/// Matches functions, before all names are known, by their names with or without parameters.
 pub fn is_meant(wanted: &str) -> impl Fn(&str) -> bool {
     let is_whole = is_whole(wanted);
     move |name| is_whole(name) || is_short(wanted, name)
 }
 
-/// The message that no function has this name, with similar names.
+/// The error for an unknown function, with similar names.
 pub fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     let similar = match meant(wanted, names.clone()) {
         Ok(chosen) => names.zip(chosen).filter(|(_, chosen)| *chosen).map(|(name, _)| name).collect(),
@@ -82,7 +81,7 @@ pub fn unknown<'n>(wanted: &str, names: impl Iterator<Item = &'n str> + Clone) -
     }
 }
 
-/// The names, the most similar to the requested ones first.
+/// The names, most similar to the requested ones first.
 pub(crate) fn nearest<N: AsRef<[u8]> + Copy + Ord>(
     names: impl Iterator<Item = N>,
     wanted: &[&str],
@@ -110,7 +109,7 @@ pub(crate) fn parts_of_names<'r, 'n>(
         let contains = |name: &&&[u8]| name.windows(part.len().max(1)).any(|window| window == part);
         let mut containing = names.iter().filter(contains);
         let first = containing.next().filter(|_| containing.next().is_none());
-        // The name of a tracepoint without its system, or of a file without its folder.
+        // A tracepoint without its system, or a file without its folder.
         let is_last = |name: &&&[u8]| {
             name.strip_suffix(part).is_some_and(|rest| rest.ends_with(b":") || rest.ends_with(b"/"))
         };
@@ -122,14 +121,13 @@ pub(crate) fn parts_of_names<'r, 'n>(
     values.iter().map(|regex| (regex, only(regex))).collect()
 }
 
-/// The regular expressions of [`parts_of_names`], with the names in place of their parts.
+/// The regular expressions of [`parts_of_names`], with names in place of their parts.
 pub(crate) fn replaced(parts: Vec<(&Regex, Option<&[u8]>)>) -> Vec<Regex> {
     let exactly = |name: &[u8]| whole(&regex::escape(str::from_utf8(name).ok()?)).ok();
     parts.into_iter().map(|(regex, name)| name.and_then(exactly).unwrap_or_else(|| regex.clone())).collect()
 }
 
-/// The regular expressions. One that matches none of the names is replaced by the only name that contains its
-/// text.
+/// The regular expressions; for one that matches no name, the only name that contains it.
 pub(crate) fn with_parts<'n>(
     values: &[Regex],
     names: impl Iterator<Item = &'n [u8]>,
@@ -138,12 +136,10 @@ pub(crate) fn with_parts<'n>(
     replaced(parts_of_names(values, &names.collect(), is))
 }
 
-/// A regular expression of [`whole`], as the user wrote it.
 pub(crate) fn written(regex: &Regex) -> &str {
     regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
 }
 
-/// A regular expression that matches whole names.
 pub(crate) fn whole(part: &str) -> Result<Regex> {
     // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
     let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
@@ -157,8 +153,8 @@ pub(crate) fn whole(part: &str) -> Result<Regex> {
     })
 }
 
-/// The characters of a text, each with the number of brackets around it, itself included. After `operator` and
-/// `-`, `<` and `>` are not brackets.
+/// The characters of a text, each with the number of brackets around it, itself included. After `operator`
+/// and `-`, `<` and `>` are not brackets.
 pub(crate) fn brackets(
     text: &str,
     [opening, closing]: [&'static str; 2],
@@ -191,7 +187,7 @@ pub fn shortened(name: &str) -> String {
     short + &inner
 }
 
-/// A name without parameters, template arguments, type of the result, and `const`.
+/// A name without parameters, template arguments, result type, and `const`.
 fn without_arguments(name: &str) -> String {
     let outside = brackets(name, ["(<", ")>"]).filter(|(_, _, depth)| *depth == 0);
     let short: String = outside.map(|(_, char, _)| char).collect();

@@ -12,16 +12,18 @@ use crate::chooser::Chooser;
 use crate::kept_kinds::{CHOSEN, OF_PROCESS};
 use crate::time::Windows;
 
-/// Finds the part that a record belongs to.
 pub(crate) enum Rule {
-    /// The start of each part but the first.
+    /// The start of each part except the first.
     Times(Vec<OrderKey>),
     /// By pid. Records without a pid, or with an unlisted one, are in the first part.
     Pids(BTreeMap<u32, usize>),
-    /// By event.
     Events(Vec<usize>),
     /// By another property. Records without it are in the first part.
-    Keys { of: Property, parts: BTreeMap<Key, usize>, chooser: Arc<Chooser> },
+    Keys {
+        of: Property,
+        parts: BTreeMap<Key, usize>,
+        chooser: Arc<Chooser>,
+    },
 }
 
 /// A property of samples that a recording is split by.
@@ -37,16 +39,13 @@ pub enum Property {
     Cgroup,
 }
 
-/// The value of a property.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
-    /// A thread, a CPU, or the id of a cgroup.
     Number(u64),
     Name(Box<[u8]>),
 }
 
 impl Property {
-    /// The value of a record; `None` if it has none.
     pub(crate) fn of(self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser) -> Option<Key> {
         let layout = layouts.layout_of(record)?;
         let task = || layout.pid_tid(record);
@@ -88,14 +87,13 @@ impl Rule {
         }
     }
 
-    /// Like `part_of`, but faster if the previous record was in the same part: with thousands of parts, the
-    /// search takes longest.
+    /// `part_of`, faster if the previous record was in the same part: searching thousands of parts is slow.
     pub(crate) fn part_after(&self, before: usize, record: &Record<'_>, layouts: &Layouts) -> usize {
         let same = self.is_of_times(before, record, layouts) == Some(true);
         if same { before } else { self.part_of(record, layouts) }
     }
 
-    /// Whether the record belongs to the part with this number; `None` if that is not decided by times.
+    /// True if the record belongs to this part; `None` if times do not decide that.
     fn is_of_times(&self, number: usize, record: &Record<'_>, layouts: &Layouts) -> Option<bool> {
         let (begin, end) = self.times(number)?;
         let key = OrderKey::of(record, layouts.layout_of(record), layouts);
@@ -125,7 +123,6 @@ impl<T> Default for OfParts<T> {
 }
 
 impl<T> OfParts<T> {
-    /// The value of this part, created by `new` the first time.
     pub(crate) fn of(&mut self, part: usize, new: impl FnOnce() -> T) -> &mut T {
         if self.parts.get(self.last).is_none_or(|last| last.0 != part) {
             self.last = *self.places.entry(part).or_insert(self.parts.len());
@@ -142,22 +139,18 @@ impl<T> OfParts<T> {
     }
 }
 
-/// Ranges of positions in a batch.
 pub(crate) type Ranges = Arc<[Range<usize>]>;
 
-/// The records of one part.
 pub(crate) struct Owner {
     pub(crate) rule: Arc<Rule>,
     pub(crate) number: usize,
-    /// The ranges of its event records: samples, and the other kinds of
-    /// [`CHOSEN`](crate::kept_kinds::CHOSEN).
+    /// Ranges of its event records: samples, and other kinds of [`CHOSEN`](crate::kept_kinds::CHOSEN).
     pub(crate) ranges: HashMap<Place, Ranges>,
     /// Shared by all parts: cookies of call chains whose user part comes later.
     pub(crate) cookies: Arc<HashSet<u64>>,
 }
 
 impl Owner {
-    /// True if the record belongs to this part and no other.
     pub(crate) fn owns(&self, record: &Record<'_>, layouts: &Layouts) -> bool {
         let of_times = self.rule.is_of_times(self.number, record, layouts);
         of_times.unwrap_or_else(|| self.rule.part_of(record, layouts) == self.number)
@@ -175,7 +168,7 @@ impl Owner {
         }
     }
 
-    /// True if processes alive in the part's time are needed.
+    /// True if the part needs all processes alive in its time.
     pub(crate) fn is_of_time(&self) -> bool {
         matches!(*self.rule, Rule::Times(_))
     }

@@ -1,4 +1,4 @@
-//! The pass `filter`: what is kept, and its first survey.
+//! The pass `filter`: its rules, and its first survey.
 //!
 //! A *process* is kept if it, or a descendant, owns a kept sample (a child inherits its parent's mappings).
 //! If only times, kinds and machines are selected, it is also kept if it is alive in a window. MMAP, MMAP2,
@@ -25,7 +25,6 @@ pub struct Filter {
     options: Arc<FilterOptions>,
 }
 
-/// The first survey: tasks, names, times.
 struct Gather {
     options: Arc<FilterOptions>,
     gathered: Gathered,

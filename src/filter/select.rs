@@ -143,7 +143,7 @@ impl SelectedSamples {
     }
 
     /// Reports that no sample was selected, and for each option what the recording of this name has instead.
-    /// The number of samples is not known if a trace was decoded (`is_decoded`).
+    /// The number of samples is unknown if a trace was decoded (`is_decoded`).
     pub fn say_none(&self, recording: &str, is_decoded: bool, report: &mut Report) {
         self.chooser.say_none(recording, is_decoded, report);
     }

@@ -1,5 +1,5 @@
 //! Remembers where the records of each part of a split recording are, and which batches hold other records
-//! that the part may need, so that it is written without reading the rest.
+//! that it may need, so that it is written without reading the rest.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -14,7 +14,6 @@ use crate::cut::FilterPlan;
 use crate::kept_kinds::NEEDED;
 use crate::owner::{OfParts, Ranges, Rule};
 
-/// The parts that may need a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Needer {
     Everyone,
@@ -26,7 +25,7 @@ enum Needer {
     Cookie(u64),
 }
 
-/// The largest gap in bytes within a range: walking over it takes no longer than beginning another range.
+/// The largest gap within a range, bytes: walking over it takes no longer than beginning another range.
 const GAP: usize = 1 << 10;
 
 /// The ranges of one part's event records in a batch, up to the end of the round of the last one.
@@ -45,19 +44,17 @@ impl OwnRanges {
     }
 }
 
-/// The records of one batch.
 #[derive(Default, Debug)]
 pub(crate) struct BatchNeeders {
     needers: HashSet<Needer>,
     /// The earliest record that later parts need.
     earliest: Option<OrderKey>,
     own: OfParts<OwnRanges>,
-    /// The parts with event records since the last end of a round.
+    /// The parts with event records in the current round.
     open: Vec<usize>,
 }
 
 impl BatchNeeders {
-    /// Takes in an event record of the part, which is in this range of positions.
     pub(crate) fn own(&mut self, part: usize, record: Range<usize>) {
         let own = self.own.of(part, OwnRanges::default);
         own.add(record);
@@ -74,7 +71,7 @@ impl BatchNeeders {
         }
     }
 
-    /// Takes in a record of another kind, by the rules of [`FilterPlan::keeps`].
+    /// Adds a record of another kind, by the rules of [`FilterPlan::keeps`].
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts, chooser: &Chooser, rule: &Rule) {
         let kind = record.kind();
         let part = Needer::Part(rule.part_of(record, layouts));
@@ -102,7 +99,6 @@ impl BatchNeeders {
     }
 }
 
-/// The records of all batches.
 #[derive(Default, Debug)]
 pub(crate) struct SideBand {
     batches: HashMap<Needer, Vec<Place>>,
@@ -126,7 +122,6 @@ impl SideBand {
         self.own.remove(&part).unwrap_or_default()
     }
 
-    /// The batches that the part with this number may need.
     pub(crate) fn needed_by(&self, part: usize, plan: &FilterPlan) -> HashSet<Place> {
         let everyone = [Needer::Everyone, Needer::Part(part)].into_iter();
         let needers = everyone.chain(plan.timeless.then_some(Needer::Timeless));
@@ -152,7 +147,7 @@ mod tests {
         batch.own(2, 0..8);
         batch.own(2, 30 + GAP..40 + GAP);
         batch.end_round(100 + GAP..108 + GAP);
-        // No part has a record in the second round, which therefore belongs to none.
+        // No part has a record in the second round, so it belongs to none.
         batch.end_round(200 + GAP..208 + GAP);
         batch.own(1, 1000 + 2 * GAP..1008 + 2 * GAP);
         let ranges: Vec<_> = batch.own.all().map(|(part, own)| (part, own.open, own.ranges)).collect();

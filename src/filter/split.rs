@@ -1,9 +1,9 @@
-//! Splits a recording into parts: every sample, and every other event record, is in exactly one of them. Each
-//! part has what readers need for its samples, and joining the parts gives the whole recording.
+//! Splits a recording into parts: every sample, and every other event record, is in exactly one. Each part
+//! has what readers need for its samples, and joining the parts restores the recording.
 //!
 //! A part is made by a `filter` whose two surveys are shared by all parts. It has what `filter` keeps for its
-//! samples; in addition, a mapping, name or fork that no part would need goes into the part of its time or
-//! process, so that nothing is lost.
+//! samples. A mapping, name or fork that no part needs goes into the part of its time or process, so that
+//! nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -132,13 +132,12 @@ pub struct Split {
     sideband: SideBand,
     /// The events without samples, which every part has.
     unsampled: Vec<usize>,
-    /// The events of each group; a part has all of a group or none.
+    /// A part has all events of a group or none.
     groups: Vec<Range<usize>>,
     /// The records of the whole recording, and their bytes.
     pub read: (u64, u64),
 }
 
-/// The results of the first survey.
 #[derive(Default)]
 struct Counted {
     first: Option<u64>,
@@ -146,13 +145,10 @@ struct Counted {
     moments: Vec<(OrderKey, u32)>,
     /// Bytes of the records that may be in every part.
     others: u64,
-    /// The number of FINISHED_ROUNDs.
     rounds: u64,
     pids: BTreeMap<u32, usize>,
-    /// The number of samples of each event.
     samples: Vec<u64>,
     aux: bool,
-    /// Records and their bytes.
     read: (u64, u64),
 }
 
@@ -206,10 +202,9 @@ impl Counted {
 }
 
 impl Split {
-    /// Reads the recording twice, with this many threads. `drop_unused` drops events without samples in a
-    /// part, and build-ids of files that no process of the part maps. More parts than `most` are refused:
-    /// each has its own copy of records that several need, so a small recording can become any number of
-    /// large ones.
+    /// Reads the recording twice. `drop_unused` drops events without samples in a part, and build-ids of
+    /// files that no process of the part maps. More parts than `most` are refused: each has its own copy of
+    /// records that several need, so a small recording could become any number of large ones.
     ///
     /// # Errors
     ///
@@ -254,7 +249,7 @@ impl Split {
         let sum = |all: (u64, u64), more: (u64, u64)| (all.0 + more.0, all.1 + more.1);
         let read = recording.head().iter().map(head).fold(counted.read, sum);
         let is_sampled = |event: &usize| counted.samples.get(*event).is_some_and(|&count| count > 0);
-        // With --drop-unused, only what has samples stays.
+        // With --drop-unused, only events with samples stay.
         let keeps_others = by == SplitBy::Event && !drop_unused;
         let unsampled = (0..events.len()).filter(|event| keeps_others && !is_sampled(event)).collect();
         let section = recording.features.get(&Feature::GROUP_DESC).filter(|_| keeps_others);
@@ -295,7 +290,7 @@ impl Split {
         })
     }
 
-    /// For each part the recording, without batches that the part does not need, and the pass that writes it.
+    /// For each part, the recording without batches that it does not need, and the pass that writes it.
     pub fn passes(
         self,
         mut recording: Recording,
@@ -327,7 +322,6 @@ impl Split {
     }
 }
 
-/// Surveys tasks and names, as every filter does, and the times at which parts could begin.
 fn first_look(
     recording: &mut Recording,
     by: SplitBy,

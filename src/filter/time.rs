@@ -9,10 +9,9 @@ use perfx_format::OrderKey;
 use perfx_format::features::ClockData;
 use perfx_pipeline::{Context as _, Result, bail, ensure, seconds};
 
-/// A window as given by `--time`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Window {
-    /// Between two points; `None` is the start or the end of the recording.
+    /// `None` is the start or the end of the recording.
     Between(Option<Point>, Option<Point>),
     /// From one share of the recording to another; [`WHOLE`] is 100 %.
     Share(u64, u64),
@@ -30,10 +29,9 @@ pub(crate) enum Point {
     Wall(u64),
 }
 
-/// 100 % as a share.
 const WHOLE: u64 = 100_000_000_000;
 
-/// A half-open interval: `start` is included, `stop` is not.
+/// Half-open: `stop` is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Interval {
     pub(crate) start: u64,
@@ -79,7 +77,7 @@ impl Window {
                     Some(text).filter(|text| !text.is_empty()).map(parse_point).transpose()
                 };
                 let (start, stop) = (point(start)?, point(stop)?);
-                // Points of the same sort can be compared without the recording.
+                // Points of the same kind can be compared without the recording.
                 let ordered = match (start, stop) {
                     (Some(Point::At(start)), Some(Point::At(stop)))
                     | (Some(Point::After(start)), Some(Point::After(stop)))
@@ -94,7 +92,6 @@ impl Window {
         Ok(windows)
     }
 
-    /// True if it depends on the times of the first and the last sample.
     pub(crate) fn is_relative(&self) -> bool {
         let after = |point: &Option<Point>| matches!(point, Some(Point::After(_)));
         match self {
@@ -104,14 +101,13 @@ impl Window {
         }
     }
 
-    /// Parses `TIME` or `TIME,DURATION`: a point as in [`Window::parse`], and how long before it the window
-    /// begins (default 10 ms).
+    /// Parses `TIME` or `TIME,DURATION`: a point as in [`Window::parse`], and the time before (or 10 ms).
     pub(crate) fn parse_around(text: &str) -> Result<Window> {
         let (moment, before) = text.split_once(',').unwrap_or((text, "10ms"));
         Ok(Window::Around(parse_point(moment)?, parse_duration(before)?))
     }
 
-    /// The intervals of the windows, sorted and disjoint; `None`, for all times, if there are no windows.
+    /// The intervals of the windows, sorted and disjoint; `None` (all times) without windows.
     pub(crate) fn intervals(
         windows: &[Window],
         range: (u64, u64),
@@ -122,7 +118,7 @@ impl Window {
         Ok(intervals.map(united))
     }
 
-    /// The interval on the recording's clock; `range` holds the times of its first and last sample.
+    /// The interval on the recording's clock; `range` is from its first to its last sample.
     fn interval(&self, range: (u64, u64), clock: Option<ClockData>) -> Result<Interval> {
         let (first, last) = range;
         let point = |point: Point| -> Result<u64> {
@@ -151,13 +147,12 @@ impl Window {
                     let after = (total * u128::from(share) + u128::from(WHOLE) / 2) / u128::from(WHOLE);
                     first.saturating_add(after as u64)
                 };
-                // The end of the recording is its last sample, which is included.
+                // The end of the recording is its last sample, inclusive.
                 let stop = if stop >= WHOLE { last.saturating_add(1) } else { at(stop) };
                 Interval { start: at(start), stop }
             }
             Window::Around(moment, before) => {
                 let moment = point(moment)?;
-                // The moment itself is included.
                 let stop = moment.saturating_add(before / 10).saturating_add(1);
                 Interval { start: moment.saturating_sub(before), stop }
             }
@@ -248,7 +243,7 @@ fn parse_decimal(text: &str) -> Result<u64> {
     billionths.and_then(|(whole, fraction)| whole.checked_add(fraction)).context("it is too large")
 }
 
-/// Selected times, or selected positions in a part of a recording without times.
+/// Selected times, or positions in a recording without times.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     /// Sorted and disjoint. `None` means all.
@@ -256,7 +251,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Selects these intervals, which are sorted and disjoint; `None` selects all.
+    /// Selects these sorted, disjoint intervals; `None` selects all.
     pub(crate) fn new(intervals: Option<&[Interval]>) -> Windows {
         let range = |interval: &Interval| OrderKey::at(interval.start)..OrderKey::at(interval.stop);
         Windows { ranges: intervals.map(|intervals| intervals.iter().map(range).collect()) }
@@ -266,12 +261,10 @@ impl Windows {
         Windows { ranges: Some(vec![range]) }
     }
 
-    /// True if no window is given.
     pub(crate) fn are_all(&self) -> bool {
         self.ranges.is_none()
     }
 
-    /// True if something in `first..=last` is selected.
     pub(crate) fn meet(&self, first: OrderKey, last: OrderKey) -> bool {
         let Some(ranges) = &self.ranges else { return true };
         let next = ranges.partition_point(|range| range.end <= first);
@@ -283,7 +276,6 @@ impl Windows {
         self.ranges().last().map_or(OrderKey::FIRST, |range| range.end)
     }
 
-    /// The selected ranges, in order.
     pub(crate) fn ranges(&self) -> &[Range<OrderKey>] {
         const ALL: [Range<OrderKey>; 1] = [OrderKey::ALL];
         self.ranges.as_deref().unwrap_or(&ALL)
@@ -378,7 +370,7 @@ mod tests {
         }
         assert_eq!(two.end(), OrderKey::at(40));
         assert!(!two.are_all());
-        // No window is all; an empty list of windows is nothing.
+        // No window selects everything; an empty list of windows, nothing.
         let (all, none) = (Windows::new(None), windows(&[]));
         assert!(all.are_all() && all.meet(OrderKey::FIRST, OrderKey::FIRST) && all.end() == OrderKey::END);
         assert!(!none.are_all() && !none.meet(OrderKey::FIRST, OrderKey::END));

@@ -8,19 +8,16 @@ use perfx_model::address_space::Mapping;
 use perfx_model::tasks::TaskKey;
 use perfx_pipeline::{Level, Session, UsedEvents, counted, leave_out_events};
 
-/// The events and files to which records other than samples refer.
 #[derive(Debug, Default)]
 pub(crate) struct Unused {
     events: UsedEvents,
-    /// Files with the process that mapped each, and the key of the record; `None` is the kernel.
     files: HashMap<Box<[u8]>, Vec<Mapped>>,
 }
 
-/// The process that mapped a file, and the key of the record.
+/// The process that mapped a file (`None`: the kernel), and the key of the record.
 type Mapped = (Option<TaskKey>, OrderKey);
 
 impl Unused {
-    /// Takes in a record other than a sample.
     pub(crate) fn look_at(&mut self, record: &Record<'_>, layouts: &Layouts) {
         self.events.look_at(record, layouts);
         if let Some(mapping) = Mapping::read(record, layouts) {
@@ -37,12 +34,10 @@ impl Unused {
         }
     }
 
-    /// Ids of events that can be dropped.
     pub(crate) fn ids(&self, events: &[Event], samples: &[u64]) -> HashSet<u64> {
         self.events.gone(events, samples)
     }
 
-    /// Removes events whose ids are all in `gone` from the header.
     pub(crate) fn leave_out_events(&self, session: &mut Session, gone: &HashSet<u64>) {
         let left_out = leave_out_events(session, gone);
         if left_out > 0 {

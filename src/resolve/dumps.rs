@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use crate::facts::Facts;
 use crate::ids::IdOptions;
 
-/// The largest dump that is read, bytes. Larger ones are from many days, or meant to exhaust memory.
+/// The largest dump to read, bytes. Larger ones are from many days, or meant to exhaust memory.
 const DUMP_MAX: u64 = 4 << 30;
 
 /// The pid in the name of a dump, `…/jit-4711.dump`. perf recognises a mapped dump by this name.
@@ -33,7 +33,7 @@ pub struct Places {
     pub folders: Vec<PathBuf>,
     /// Folders that replace `/` of the recorded machine.
     pub roots: Vec<PathBuf>,
-    /// The reason not to search the recorded paths on this machine, if there is one.
+    /// Why the recorded paths are not searched on this machine.
     pub not_here: Option<&'static str>,
     /// The process with code in memory without a file, if there is only one. In a container, its perf map has
     /// another pid in its name, so a map that is alone in a folder or root belongs to it.
@@ -65,7 +65,7 @@ impl PerfMaps {
     ///
     /// # Errors
     ///
-    /// The reason why none can be used.
+    /// Why none can be used.
     pub fn open(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         self.0.perf_map(pid)
     }
@@ -77,8 +77,7 @@ impl Places {
         Places { folders, roots, not_here: foreign.then_some("--foreign"), only_process: None }
     }
 
-    /// The places for a recording: without this machine unless it is provably the recorded one, because dumps
-    /// have no build-id.
+    /// The places for a recording: this machine only if it provably is the recorded one: dumps lack ids.
     #[must_use]
     pub fn of_recording(&self, recorded_on: &RecordedOn) -> Places {
         let is_foreign = || !recorded_on.is_machine(Path::new("/"));
@@ -91,7 +90,7 @@ impl Places {
     ///
     /// # Errors
     ///
-    /// The reason why none can be used.
+    /// Why none can be used.
     pub fn perf_map(&self, pid: u32) -> Result<(Bytes, PathBuf), String> {
         let path = PathBuf::from(PerfMaps::path(pid));
         let mut candidates = self.named(&path);
@@ -108,12 +107,12 @@ impl Places {
         self.first_of(candidates, &path)
     }
 
-    /// Opens the dump that this process mapped at this path; if that fails, the error is the reason. `mapped` is
-    /// the inode of the mapped file, if the recording contains it.
+    /// Opens the dump that this process mapped at this path. `mapped` is the inode of the mapped file, if
+    /// recorded.
     ///
     /// # Errors
     ///
-    /// The reason why none can be used.
+    /// Why none can be used.
     pub fn open(&self, path: &[u8], mapped: Option<Inode>, pid: u32) -> Result<(Bytes, PathBuf), String> {
         let path = Path::new(OsStr::from_bytes(without_deleted(path)));
         let mut candidates = self.named(path);
@@ -152,7 +151,6 @@ impl Places {
         })
     }
 
-    /// Opens the first of the candidates for the file at this path that can be used.
     fn first_of(&self, candidates: Vec<Candidate>, path: &Path) -> Result<(Bytes, PathBuf), String> {
         let mut why = None;
         for Candidate { shown, found, trust } in candidates {
@@ -173,30 +171,25 @@ impl Places {
     }
 }
 
-/// The folder with the processes of this machine.
 const PROC: &str = "/proc";
 
-/// A place to look for a file.
 struct Candidate {
-    /// The place in messages.
     shown: PathBuf,
-    /// The place to open.
     found: std::io::Result<PathBuf>,
     trust: Trust,
 }
 
-/// The reason why root may read a file that another user owns.
+/// Why root may read a file that another user owns.
 #[derive(Clone, Copy)]
 enum Trust {
-    /// The user named the place.
     User,
-    /// The path is recorded; another file may be there by now, written by anyone. The file must have this inode.
+    /// The path is recorded; anyone may have put another file there. The file must have this inode.
     Recorded(Option<Inode>),
-    /// The user with this id owns a recorded process, which is alive.
+    /// This user owns a recorded process that is alive.
     Process(u32),
 }
 
-/// The pid of a living process in the innermost of its pid namespaces.
+/// The pid of a living process in its innermost pid namespace.
 fn inner_pid(proc: &Path, pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(proc.join(pid.to_string()).join("status")).ok()?;
     let pids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
@@ -237,7 +230,7 @@ fn map(file: &File, metadata: &Metadata, trust: Trust) -> Result<Bytes, String> 
         Trust::Recorded(mapped) => mapped.is_some_and(|inode| inode.inode == metadata.ino()),
         Trust::Process(of) => of == owner,
     };
-    // Root reads the dumps of other users, but not files that they may have put in place of recorded ones.
+    // Root reads the dumps of other users, except files that they may have put in place of recorded ones.
     if owner != user && owner != 0 && !(user == 0 && is_trusted) {
         return Err(format!(
             "owned by user {owner}, who may have written anything into it: copy the file if you trust it"
@@ -301,7 +294,7 @@ mod tests {
         }
     }
 
-    /// perf named 341 samples of such a process, perfx none.
+    /// Regression: samples of such a process had no names.
     #[test]
     fn the_perf_map_of_a_process_in_a_container_has_the_pid_of_its_namespace() {
         let proc = tempfile::tempdir().unwrap();

@@ -30,9 +30,9 @@ pub struct Explanation {
     pub by: NamedBy,
     /// Where they are: a path, or `the recording`. `None` without names.
     pub from: Option<String>,
-    /// The reason why names are missing, if some are.
+    /// Why names are missing.
     pub why: Option<String>,
-    /// Options or a command that would help, if some are missing.
+    /// Options or a command that would help.
     pub help: Option<String>,
 }
 
@@ -52,12 +52,12 @@ pub struct Explainer<'s> {
     search: Search<'s>,
     images: Images<'s>,
     maps: PerfMaps,
-    /// The same for all DSOs that are memory.
+    /// Shared by all DSOs that are memory.
     memory: OnceCell<Explanation>,
 }
 
 impl<'s> Explainer<'s> {
-    /// Explains names that are searched for like this.
+    /// Explains the results of this search.
     pub fn new(search: Search<'s>) -> Explainer<'s> {
         let maps = PerfMaps::new(search.ids, &recorded_on(search.features, search.endian), search.facts);
         Explainer { search, images: Images::new(search), maps, memory: OnceCell::new() }
@@ -126,7 +126,6 @@ impl<'s> Explainer<'s> {
     }
 }
 
-/// Options that find a stripped file's symbols.
 fn stripped(place: &Path, images: &Images<'_>, number: u32) -> String {
     let id = images.id(number).or_else(|| build_id::of_file(place).ok().flatten());
     match id {

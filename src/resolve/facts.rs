@@ -33,7 +33,7 @@ use crate::ids::{RecordedIds, is_kernel_name};
 pub struct Facts {
     /// The events, in the order of the recording.
     pub events: Vec<EventFacts>,
-    /// The events as they are counted: the same event on several PMUs is one.
+    /// How the events are counted: the same event on several PMUs is one.
     pub counted_as: Vec<CountedAs>,
     /// The mappings of all processes over time.
     pub spaces: Arc<AddressSpaces>,
@@ -55,7 +55,7 @@ pub struct Facts {
     pub reference: Option<Reference>,
     /// The positions of the kernels of guests.
     pub guest_references: HashMap<Machine, Reference>,
-    /// True if ID_INDEX says that events count CPUs (`perf record -a`), not threads.
+    /// ID_INDEX says that events count CPUs (`perf record -a`), not threads.
     pub whole_cpus: bool,
     /// For each DSO, true if it is memory of a process without a file.
     memory: Vec<bool>,
@@ -63,46 +63,42 @@ pub struct Facts {
     pub modules: HashMap<u32, Option<u64>>,
     /// The kernel of the host, and the addresses between its end and the next mapping.
     beyond_kernel: Option<(u32, Range<u64>)>,
-    /// The processes that mapped code in memory without a file.
     jit_processes: BTreeSet<u32>,
-    /// The addresses of the DSOs named by KSYMBOL records: BPF programs and other code that the kernel loads.
+    /// The addresses of DSOs named by KSYMBOL records: BPF programs and other code that the kernel loads.
     pub ksymbols: HashMap<u32, BTreeSet<u64>>,
 }
 
 /// An event.
 #[derive(Debug)]
 pub struct EventFacts {
-    /// Its name in the recording, which may hold any bytes.
+    /// May hold any bytes.
     pub name: Vec<u8>,
     /// The weight of a sample without a period.
     pub period: u64,
-    /// True if it also counts threads created by its thread.
+    /// Also counts threads created by its thread.
     pub inherit: bool,
     tracepoint: bool,
     clock: bool,
     cycles: bool,
-    /// The period of all its samples; `None` if it varies.
+    /// Of all samples; `None` if it varies.
     fixed_period: Option<u64>,
-    /// The requested samples per second.
+    /// In samples per second.
     frequency: Option<u64>,
-    /// True if it counts the work of a CPU: time, or a hardware event.
     counts_work: bool,
-    /// True if its samples have call chains.
+    /// Samples have call chains.
     pub has_chains: bool,
-    /// True if these contain callers in user code (`exclude_callchain_user` is not set).
+    /// Call chains contain callers in user code (`exclude_callchain_user` is not set).
     pub has_user_chains: bool,
-    /// True if the user parts of its call chains contain the addresses of calls, recorded by the processor,
-    /// rather than return addresses (`perf record --call-graph lbr`).
+    /// The user parts of call chains contain the addresses of calls, recorded by the processor, not return
+    /// addresses (`perf record --call-graph lbr`).
     pub records_calls: bool,
     /// Maximum number of frames in a call chain.
     pub max_stack: usize,
-    /// True if a sample stands for the time that follows it, with the length of its period.
     lasts: bool,
 }
 
 impl EventFacts {
-    /// The calls in a hardware trace. A sample is a change of the current function, and its period the time
-    /// up to the next one, ns.
+    /// The calls in a hardware trace. A sample is a change of function, its period the time to the next, ns.
     pub fn of_calls() -> EventFacts {
         EventFacts {
             name: b"calls".to_vec(),
@@ -169,7 +165,7 @@ impl EventFacts {
         self.cycles
     }
 
-    /// The time between its samples while a CPU works, ns, if known: the period of a clock, or the frequency.
+    /// Time between samples while a CPU works, ns, if known: the period of a clock, or by the frequency.
     pub fn interval(&self) -> Option<u64> {
         let period = self.fixed_period.filter(|_| self.clock);
         period
@@ -177,13 +173,13 @@ impl EventFacts {
             .filter(|&ns| self.counts_work && ns > 0)
     }
 
-    /// True if it counts the work of a CPU: time, or a hardware event. The samples of other events, such as
-    /// page faults, do not show how long a thread ran.
+    /// True if it counts the work of a CPU: time, or a hardware event. Samples of other events, such as page
+    /// faults, do not show how long a thread ran.
     pub fn counts_work(&self) -> bool {
         self.counts_work
     }
 
-    /// True if a sample stands for the time that follows it, with the length of its period.
+    /// True if a sample represents the time of its period's length after it.
     pub fn lasts(&self) -> bool {
         self.lasts
     }
@@ -197,7 +193,7 @@ impl EventFacts {
 /// Collects the facts, record by record in file order.
 #[derive(Debug, Default)]
 pub struct FactsSurvey {
-    /// True to collect the names of threads and cgroups, too.
+    /// Also collect the names of threads and cgroups.
     tasks: bool,
     task_changes: TaskChanges,
     changes: Changes,
@@ -206,14 +202,12 @@ pub struct FactsSurvey {
     guests: Guests,
     reference: Option<Reference>,
     guest_references: HashMap<Machine, Reference>,
-    /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
     cgroups: HashMap<u64, Box<[u8]>>,
     ksymbols: HashMap<u32, BTreeSet<u64>>,
     modules: HashMap<u32, Option<u64>>,
     kernel: Option<(u32, u64)>,
     whole_cpus: bool,
-    /// HEADER_BUILD_ID records.
     recorded_ids: Vec<Vec<u8>>,
     jit_processes: BTreeSet<u32>,
 }
@@ -358,7 +352,7 @@ impl Facts {
         Facts::survey_with(recording, threads, tasks, |_, _, _, _| {})
     }
 
-    /// Like [`Facts::survey`]; `look` is called with each record that changes address spaces (or tasks, if
+    /// [`Facts::survey`]; `look` is called with each record that changes address spaces (or tasks, if
     /// `tasks`), its machine, and the number of the DSO that it maps.
     ///
     /// # Errors
@@ -413,9 +407,9 @@ impl Facts {
         self.memory.get(dso as usize).is_some_and(|&memory| memory)
     }
 
-    /// The kernel, if an unmapped address may be in its code. Its mapping ends at `_etext`, but the code that
-    /// starts the kernel (`start_kernel`) comes after that. As in perf, only a symbol at the address makes it
-    /// the kernel's.
+    /// The kernel, if an unmapped address may be in its code: its mapping ends at `_etext`, but the code that
+    /// starts the kernel (`start_kernel`) comes after that. As in perf, only a symbol there makes it the
+    /// kernel's.
     pub fn beyond_kernel(&self, machine: Machine, mode: u16, address: u64) -> Option<u32> {
         let (dso, range) = self.beyond_kernel.as_ref()?;
         (machine == Machine::Host && mode == KERNEL && range.contains(&address)).then_some(*dso)

@@ -48,7 +48,7 @@ fn frame_in(
     (Frame { dso, at, mode, process }, valid)
 }
 
-/// The frame at an address, given with its cpumode, at the time of a record of process `pid`.
+/// The frame at an address with its cpumode, at the time of a record of process `pid`.
 pub fn frame_at(
     facts: &Facts,
     (record, layouts): (&Record<'_>, &Layouts),
@@ -63,8 +63,7 @@ pub fn frame_at(
 }
 
 /// The addresses of a sample as `perf report` counts it, with their cpumodes, innermost first: the sampled
-/// address replaces the first one of its call chain. Before the first marker of the chain, perf assumes user
-/// mode.
+/// address replaces the first one of its call chain. Before the first marker, perf assumes user mode.
 pub fn stack_of(
     sample: &Record<'_>,
     layout: &Layout,
@@ -96,7 +95,6 @@ struct Known<T> {
     value: T,
 }
 
-/// The capacity of the cache, a power of two.
 const KNOWN: usize = 1 << 13;
 
 impl<T: Default> Default for Known<T> {
@@ -122,7 +120,7 @@ impl<T: Copy + Default> FrameCache<T> {
 
 impl<T: Copy> FrameCache<T> {
     /// The value for the frame at an address of a space, given with its cpumode; without a space, nothing is
-    /// mapped. A missing value is computed by `learn`, which may be called several times for the same frame.
+    /// mapped. A missing value is computed by `learn`, which may be called several times for a frame.
     ///
     /// # Errors
     ///
@@ -138,7 +136,7 @@ impl<T: Copy> FrameCache<T> {
         Ok(self.get_during(facts, space, key, place, learn)?.0)
     }
 
-    /// Like [`FrameCache::get`], with the times for which the value holds.
+    /// [`FrameCache::get`], with the times for which the value holds.
     ///
     /// # Errors
     ///
@@ -165,11 +163,10 @@ impl<T: Copy> FrameCache<T> {
     }
 }
 
-/// The addresses of the chain that was resolved last: most chains share their outer frames with it.
+/// The last resolved chain's addresses: most chains share their outer frames with it.
 #[derive(Clone, Debug, Default)]
 pub struct LastChain {
     addresses: Vec<ChainAddress>,
-    /// The addresses of the chain before it, to reuse their memory.
     before: Vec<ChainAddress>,
     /// The times for which its frames are valid.
     during: Range<OrderKey>,
@@ -180,7 +177,7 @@ pub type ChainAddress = (Option<Space>, (u16, u64));
 
 impl LastChain {
     /// Sets the addresses of the next chain, innermost first, and its key. Returns the number of outermost
-    /// frames that it shares with the last chain.
+    /// frames shared with the last chain.
     pub fn next(&mut self, key: OrderKey, chain: impl Iterator<Item = ChainAddress>) -> usize {
         std::mem::swap(&mut self.addresses, &mut self.before);
         self.addresses.clear();
@@ -198,7 +195,7 @@ impl LastChain {
         &self.addresses
     }
 
-    /// Limits its validity to these keys, those of one of its frames.
+    /// Limits its validity to the keys of one of its frames.
     pub fn is_during(&mut self, keys: &Range<OrderKey>) {
         self.during = self.during.start.max(keys.start)..self.during.end.min(keys.end);
     }

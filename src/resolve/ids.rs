@@ -193,7 +193,7 @@ impl IdOptions {
     pub fn correct_feature(&self, session: &mut Session, corrections: &mut BTreeSet<Correction>) {
         let Some(section) = session.feature(Feature::BUILD_ID).cloned() else { return };
         let mut entries = BuildIds::new(&section, session.endian);
-        // Such entries have another layout, which no program has written since 2010.
+        // Entries without a pid have another layout, which no program has written since 2010.
         if self.known.is_empty() || entries.without_pid() {
             return;
         }
@@ -235,8 +235,7 @@ impl IdOptions {
         self.known.get(Path::new(OsStr::from_bytes(dso_name(dso))))
     }
 
-    /// Also searches the cache of debuginfod's clients, unless this machine's files are excluded, and uses
-    /// this file as the kernel.
+    /// Also searches the cache of debuginfod's clients unless this machine is excluded; uses this kernel.
     #[must_use]
     pub fn with_code(self, vmlinux: Option<PathBuf>) -> IdOptions {
         let debuginfod = (!self.foreign).then(Debuginfod::cache);
@@ -269,12 +268,12 @@ impl IdOptions {
         self.kernel.as_ref()
     }
 
-    /// True if the files of this machine are used although they may not be the recorded ones.
+    /// True if this machine's files are used although they may not be the recorded ones.
     pub fn is_unverified(&self) -> bool {
         self.unverified
     }
 
-    /// True if the files of this machine are not the recorded ones.
+    /// True if this machine's files are not the recorded ones.
     pub fn is_foreign(&self) -> bool {
         self.foreign
     }
@@ -308,9 +307,9 @@ impl IdOptions {
 pub struct RecordedIds {
     /// From BUILD_ID entries and records, by machine and name.
     by_name: HashMap<(i32, Box<[u8]>), BuildId>,
-    /// Names that stand for several different files in the recording, so that a name alone identifies none.
+    /// Names of several different files, so that a name alone identifies none.
     ambiguous: HashSet<Box<[u8]>>,
-    /// The recorded kernel may have another vdso for 32-bit processes.
+    /// A 64-bit kernel may have another vdso for 32-bit processes.
     is_64_bit: bool,
 }
 
@@ -337,17 +336,17 @@ impl RecordedIds {
         entries.for_each(|entry| self.learn(&entry));
     }
 
-    /// Machine (see [`Machine::pid`]), name and unpadded build-id of each entry, in no particular order.
+    /// Machine (see [`Machine::pid`]), name and unpadded build-id of each entry, unordered.
     pub fn entries(&self) -> impl Iterator<Item = (i32, &[u8], BuildId)> {
         self.by_name.iter().map(|((machine, name), &id)| (*machine, &**name, id.unpadded()))
     }
 
-    /// The recording's build-id of a DSO, without the zeros with which the recording may pad it.
+    /// The recorded build-id of a DSO, without padding.
     pub fn get(&self, dso: &Dso) -> Option<BuildId> {
         self.stored(dso).map(BuildId::unpadded)
     }
 
-    /// The recording's build-id of a DSO with its padding: from its mapping, or else by its name.
+    /// The recorded build-id of a DSO with its padding: from its mapping, or else by its name.
     fn stored(&self, dso: &Dso) -> Option<BuildId> {
         if let Identity::BuildId { id, len } = &dso.identity {
             return BuildId::new(&id[..usize::from(*len)]);
@@ -489,9 +488,8 @@ type Sourced = (BuildId, Cow<'static, str>);
 pub struct Ids {
     recorded: RecordedIds,
     finder: Finder,
-    /// The finder for guests: this machine has none of their files.
+    /// For guests, whose files are not on this machine.
     guest_finder: Finder,
-    /// The number of ids from each source.
     sources: BTreeMap<Cow<'static, str>, u64>,
     /// The results for DSOs that may be requested again, with the process used in the last search.
     found: HashMap<Dso, (Option<Sourced>, Option<u32>)>,
@@ -500,9 +498,8 @@ pub struct Ids {
     details: Vec<String>,
     missing: Vec<Box<str>>,
     replaced: Vec<String>,
-    /// Files found by name alone.
+    /// Found by name alone.
     by_name: u64,
-    /// True if the recording is provably of this machine.
     is_of_here: bool,
 }
 
@@ -561,7 +558,7 @@ impl Ids {
         self.count(found)
     }
 
-    /// Like [`Ids::find`], for a DSO that is requested once.
+    /// [`Ids::find`], for a DSO that is requested once.
     pub fn find_once(&mut self, dso: &Dso, flags: u32, pid: Option<u32>) -> Option<BuildId> {
         if !can_have_id(dso, flags) {
             return None;
@@ -602,7 +599,7 @@ impl Ids {
         match finder.find(&object) {
             Answer::Found { id, source, .. } if !first => Some((id, source.to_string().into())),
             Answer::Found { id, source, place, checked } => {
-                // A vdso has no file to check. On another machine, an inode or a release means nothing.
+                // A vdso has no file to check. On another machine, an inode or a release has no meaning.
                 let is_vdso = matches!(object, Object::Vdso | Object::Vdso32);
                 let is_here = matches!(source, Source::File | Source::ProcRoot(_) | Source::RunningKernel);
                 let by_name = !checked && !is_vdso || is_here && !self.is_of_here;
@@ -626,8 +623,8 @@ impl Ids {
         }
     }
 
-    /// Reports the sources of ids and the missing ones. `done` is a description of the work and its count. If
-    /// `any` is false, no id was found, which is suspect unless no DSO could have one.
+    /// Reports the sources of ids and the missing ones. `done` describes and counts the work. If `any` is
+    /// false, no id was found, which is suspect unless no DSO could have one.
     pub fn report(&mut self, done: &str, any: bool, corrections: &BTreeSet<Correction>, report: &mut Report) {
         let sources: Vec<_> =
             self.sources.iter().map(|(source, count)| format!("{count} from {source}")).collect();
@@ -687,10 +684,9 @@ fn ambiguous(dsos: &[(Dso, u32)]) -> HashSet<Box<[u8]>> {
     ambiguous
 }
 
-/// `MAP_HUGETLB` of mmap(2).
 const MAP_HUGETLB: u32 = 0x40000;
 
-/// True for a mapping of a file or of a part of the kernel, false for anonymous memory. Programs are run from
+/// True for a mapping of a file or of a part of the kernel, false for anonymous memory. Programs run from
 /// memory files, too (memfd_create(2)); their mapping has a build-id.
 pub fn can_have_id(dso: &Dso, flags: u32) -> bool {
     let name = &*dso.name;

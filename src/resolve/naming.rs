@@ -33,13 +33,13 @@ use crate::stored::StoredFiles;
 pub struct Search<'s> {
     /// The interpreted records.
     pub facts: &'s Facts,
-    /// Its features, which describe the recorded machine.
+    /// These describe the recorded machine.
     pub features: &'s Features,
     /// Their byte order.
     pub endian: Endian,
     /// The places to search.
     pub ids: &'s IdOptions,
-    /// True to find inlined calls and source lines, too.
+    /// Also find inlined calls and source lines.
     pub inlined: bool,
 }
 
@@ -48,13 +48,12 @@ pub struct Search<'s> {
 pub struct Images<'f> {
     facts: &'f Facts,
     sources: Sources,
-    /// The sources for guests: this machine has none of their files.
+    /// For guests, whose files are not on this machine.
     guest_sources: Sources,
-    /// The symbols in the recording itself.
     stored: StoredFiles<'f>,
 }
 
-/// The reason why no file of a DSO can be used.
+/// Why no file of a DSO can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
     /// The recording has no build-id for it.
@@ -98,7 +97,7 @@ impl<'f> Images<'f> {
         self.facts.ids.get(self.dso(number)?)
     }
 
-    /// The files with a DSO's symbols; `None` if it needs none. The error says why none can be used.
+    /// The files with a DSO's symbols; `None` if it needs none. The error states why none can be used.
     pub fn files(&self, number: u32) -> Option<Result<Vec<SymbolFile>, Lack>> {
         let is_named_by_records = self.facts.ksymbols.contains_key(&number);
         let (dso, object) = self.object(number).filter(|_| !is_named_by_records)?;
@@ -110,7 +109,7 @@ impl<'f> Images<'f> {
         Some(if files.is_empty() { Err(Lack::File) } else { Ok(files) })
     }
 
-    /// A DSO's symbols, if found: those of its file, or those in the recording, which need not be all.
+    /// A DSO's symbols, if found: those of its file, or those in the recording, which may be incomplete.
     pub fn of(&self, number: u32) -> Option<Image> {
         self.of_file(number).or_else(|| self.stored.image(number, self.facts))
     }
@@ -125,7 +124,7 @@ impl<'f> Images<'f> {
         if dso.machine == Machine::Host {
             return self.sources.image(&object, id, reference).or_else(|| module(&self.sources));
         }
-        // A root can be that of the host or of a guest, so a name is not sufficient.
+        // A root may be that of the host or of a guest, so a name is not sufficient.
         if let Some(reference) =
             self.facts.guest_references.get(&dso.machine).filter(|_| is_kernel_name(&dso.name))
         {
@@ -135,7 +134,6 @@ impl<'f> Images<'f> {
         image.or_else(|| module(&self.guest_sources))
     }
 
-    /// The reason why no file with its symbols can be used.
     pub(crate) fn why_missing(&self, number: u32) -> Option<String> {
         let (dso, object) = self.object(number)?;
         let sources = if dso.machine == Machine::Host { &self.sources } else { &self.guest_sources };
@@ -154,7 +152,6 @@ impl<'f> Images<'f> {
         code.map(|(content, _)| content)
     }
 
-    /// The reason why the kernel of the host has no symbols; `None` for other DSOs.
     fn why_no_kernel(&self, number: u32) -> Option<String> {
         let (dso, object) = self.object(number)?;
         let is_kernel = object == Object::Kernel && dso.machine == Machine::Host;
@@ -179,7 +176,7 @@ pub fn sources(ids: &IdOptions, files: bool, recorded_on: &RecordedOn) -> Source
         .unverified(ids.is_unverified())
 }
 
-/// The copy of the kernel's memory that belongs to a recording of this name.
+/// The copy of the kernel's memory for a recording of this name.
 pub fn kcore_of(recording: &str) -> Option<PathBuf> {
     let kcore = Path::new(recording).join(KCORE_DIR).join("kcore");
     kcore.is_file().then_some(kcore)
@@ -225,11 +222,11 @@ pub struct Function<'n> {
     pub name: Arc<str>,
     /// Its name in the symbol table or DWARF.
     pub symbol: Cow<'n, str>,
-    /// True if it was inlined into its caller.
+    /// Inlined into its caller.
     pub inlined: bool,
-    /// Its source file, if known. For an outer function, this is the position of the inlined call.
+    /// For an outer function, the position of the inlined call.
     pub file: Option<String>,
-    /// The line, from 1.
+    /// From 1.
     pub line: Option<u32>,
 }
 
@@ -266,7 +263,7 @@ impl Named {
     }
 }
 
-/// Passes the names of all frames to `visit`, DSO by DSO to bound memory, with the numbers of the frames.
+/// Passes the names of all frames, with the numbers of these, to `visit`: DSO by DSO, to bound memory.
 ///
 /// # Errors
 ///
@@ -373,9 +370,7 @@ pub struct NamedPlace<'f> {
     dso: Option<Cow<'f, [u8]>>,
     source: Option<NameSource<'f>>,
     shown: RefCell<ShownNames>,
-    /// True if it has named code.
     has_named: Cell<bool>,
-    /// The reason why the kernel has no symbols.
     why: Option<String>,
     note: Option<String>,
 }
@@ -446,7 +441,7 @@ impl NamedPlace<'_> {
         FrameName { dso, functions, offset }
     }
 
-    /// The offsets around one with its functions; only this one if DWARF may have inlined calls there.
+    /// The offsets around one with the same functions; only this one if DWARF may have inlined calls there.
     pub fn extent(&self, at: u64) -> Range<u64> {
         let extent = match &self.source {
             Some(NameSource::Image(image, None)) => image.extent(at),
@@ -495,13 +490,13 @@ impl NamedPlace<'_> {
         Some(symbol.start.wrapping_sub(*shift)..symbol.end.wrapping_sub(*shift))
     }
 
-    /// The reason why the functions of the kernel have no names.
+    /// Why the functions of the kernel have no names.
     pub fn why_nameless(&self) -> Option<String> {
         let why = self.why.as_ref()?;
         Some(format!("functions of the kernel have no names: {why} (--kallsyms, --vmlinux)"))
     }
 
-    /// The name of the DSO; `None` if the address is unmapped.
+    /// `None` if the address is unmapped.
     pub fn dso(&self) -> Option<&[u8]> {
         self.dso.as_deref()
     }
@@ -530,7 +525,6 @@ impl Named {
 
 enum NameSource<'n> {
     Image(Image, Option<Box<Inlined<'n>>>),
-    /// A perf map, by address.
     Map(Symbols),
     /// KSYMBOL records, or a mapping without code: a name, and the addresses.
     Ksymbol(Box<str>, BTreeSet<u64>),
@@ -538,8 +532,8 @@ enum NameSource<'n> {
 
 impl NameSource<'_> {
     /// The functions at a place, and its distance from the start of the symbol. As in perf, the outermost has
-    /// the name of the symbol table, and only the calls inlined into it have those of DWARF; without a
-    /// symbol, DWARF is not searched.
+    /// the name of the symbol table, and only calls inlined into it have names from DWARF; without a symbol,
+    /// DWARF is not searched.
     fn functions(&self, at: u64, shown: &mut ShownNames) -> Option<(Vec<Function<'_>>, u64)> {
         let (symbol, address, mut calls) = match self {
             NameSource::Ksymbol(name, starts) => {
@@ -570,7 +564,6 @@ impl NameSource<'_> {
     }
 }
 
-/// The symbols of a perf map.
 fn listed(text: &[u8], pid: u32, endian: Endian) -> Symbols {
     let header = Header { endian, machine: 0, is_of_v8: false, pid, time: 0, flags: 0 };
     let functions = Functions::of_perf_map(text, header);

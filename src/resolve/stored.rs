@@ -1,4 +1,4 @@
-//! Finds the symbols that a recording of simpleperf or hiperf holds of a DSO.
+//! Finds the symbols of a DSO in a recording of simpleperf or hiperf.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,19 +15,16 @@ use symbols::{Image, Symbol, Symbols};
 use crate::facts::Facts;
 use crate::ids::{dso_name, is_kernel_name};
 
-/// The files whose symbols are in a recording.
 #[derive(Debug)]
 pub(crate) struct StoredFiles<'f> {
     files: Vec<StoredFile<'f>>,
     by_name: HashMap<OsString, Named>,
 }
 
-/// The files of one name.
 #[derive(Debug, Default)]
 struct Named {
-    /// Their numbers.
     files: Vec<usize>,
-    /// Their symbols, which DSOs of the same name share: there may be many, with other inodes.
+    /// Shared by DSOs of this name, which may be many with different inodes.
     symbols: OnceLock<Arc<Symbols>>,
 }
 
@@ -47,7 +44,6 @@ impl<'f> StoredFiles<'f> {
         StoredFiles { files, by_name }
     }
 
-    /// The symbols of a DSO, if there are any.
     pub(crate) fn image(&self, number: u32, facts: &Facts) -> Option<Image> {
         let (dso, _) = facts.spaces.dsos().get(number as usize)?;
         if dso.machine != Machine::Host {
@@ -78,7 +74,7 @@ impl<'f> StoredFiles<'f> {
         if dso.kernel && is_kernel_name(dso_name(dso)) {
             return Some(0);
         }
-        // The place of code in a module is its address, in a file its offset there.
+        // The place of code is its address in a module, its offset in a file.
         let start = match dso.kernel {
             true => facts.modules.get(&number).copied().flatten()?.wrapping_add(file.offset.unwrap_or(0)),
             false => file.offset.or_else(|| facts.parts.first(number))?,
@@ -87,7 +83,6 @@ impl<'f> StoredFiles<'f> {
     }
 }
 
-/// The name of a module in brackets.
 fn module_key(path: &[u8]) -> OsString {
     let mut key = OsString::from("[");
     key.push(build_id::module_name(Path::new(OsStr::from_bytes(path))));

@@ -9,7 +9,7 @@ use perfx_resolve::Facts;
 use crate::losses::Losses;
 use crate::sample::SampleView;
 
-/// The counters that samples of a batch read (`attr.sample_type` READ), and losses. A sample's weight is the
+/// The counters read by samples of a batch (`attr.sample_type` READ), and losses. A sample's weight is the
 /// gain of its counters since the previous sample, and it counts for each event in its group.
 #[derive(Debug)]
 pub struct Counters<'f> {
@@ -19,7 +19,7 @@ pub struct Counters<'f> {
     pub losses: Losses,
 }
 
-/// The last value of each counter, by its id and, if the event is inherited, the thread.
+/// The last value of each counter, by its id and, if the event is inherited, thread.
 pub type CounterEnds = HashMap<(u64, u32), u64>;
 
 /// The first value of a counter in a batch.

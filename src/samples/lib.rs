@@ -1,7 +1,7 @@
-//! Reads the samples of a recording in one way, for everything that selects, counts, lists or shows them.
+//! Reads the samples of a recording, for everything that selects, counts, lists or shows them.
 //!
-//! A [`SampleView`] is a sample whose fields are read on demand. [`visit`] passes the samples of a recording
-//! to a [`Visit`] on all threads, with their weights.
+//! A [`SampleView`] reads the fields of a sample on demand. [`visit`] passes the samples of a recording to a
+//! [`Visit`] on all threads, with their weights.
 
 mod counters;
 mod losses;

@@ -8,7 +8,7 @@ use perfx_pipeline::{Level, Report, count, counted};
 
 use crate::sample::SampleView;
 
-/// The numbers of incomplete samples and lost parts.
+/// Incomplete samples and lost parts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Losses {
     /// Samples of unknown events: left out.
@@ -27,7 +27,7 @@ pub struct Losses {
     pub incomplete: u64,
     /// Samples whose branch stacks lack taken branches: left out.
     pub gappy: u64,
-    /// Records that were lost while recording. No loss of the reader, so they don't change the exit code.
+    /// Records lost while recording. The reader lost nothing, so they don't change the exit code.
     pub recording: lost::Losses,
 }
 

@@ -15,7 +15,6 @@ use crate::sample::SampleView;
 pub struct Rows {
     rows: Vec<Row>,
     stencils: Vec<Arc<Stencil>>,
-    /// The raw data of samples, and records.
     heap: Vec<u8>,
 }
 
@@ -26,9 +25,9 @@ struct Row {
     time: u64,
     addr: u64,
     period: u64,
-    /// The start of its raw data or record.
+    /// Where its raw data or record starts.
     start: u32,
-    /// The number of its stencil, or [`RECORD`].
+    /// Or [`RECORD`].
     stencil: u32,
 }
 
@@ -46,7 +45,7 @@ pub enum Sampled<'r> {
 /// Samples of the same stencil.
 #[derive(Debug)]
 pub struct Alike<'r> {
-    /// Stands for them.
+    /// Has their shared parts.
     pub record: Record<'r>,
     /// The layout of its fields.
     pub layout: &'r Layout,
@@ -160,7 +159,7 @@ impl Rows {
         }
     }
 
-    /// Adds the record that `write` appends to the heap; adds no row if it appends nothing.
+    /// Adds the record that `write` appends to the heap, if any.
     #[inline(always)]
     pub fn push(&mut self, key: u64, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.heap.len() as u32;
@@ -182,7 +181,7 @@ impl Rows {
         self.rows.push(Row { key, ip, time, addr, period, start: start as u32, stencil: stencil_number });
     }
 
-    /// The number of a stencil: usually one of the last few, as events take turns.
+    /// The number of a stencil, usually one of the last few, as events take turns.
     #[inline]
     fn stencil(&mut self, stencil: &Arc<Stencil>) -> u32 {
         const TURNS: usize = 4;
@@ -202,7 +201,7 @@ impl Rows {
         Rows { rows, stencils: Vec::new(), heap }
     }
 
-    /// Takes some rows out; keeps those after them, and drops those before them.
+    /// Takes some rows out, keeps those after them, and drops those before them.
     fn take_some(&mut self, some: Range<usize>) -> Rows {
         let mut after = Rows::default();
         after.extend(self, some.end..self.count());
@@ -246,7 +245,7 @@ impl Rows {
         }
     }
 
-    /// The number of consecutive rows, starting at `from`, whose keys come first.
+    /// The number of consecutive rows from `from` on whose keys come first.
     fn run(&self, from: usize, comes_first: impl Fn(u64) -> bool) -> usize {
         let rest = self.rows.get(from..).unwrap_or_default();
         rest.iter().take_while(|row| comes_first(row.key)).count()

@@ -21,7 +21,7 @@ pub trait Select: Sync {
     fn passed_over(&self, batch: &Batch) -> Option<u64>;
 }
 
-/// Takes the samples of one batch; the results of all batches are joined in file order.
+/// Collects results from the samples of a batch; those of all batches are joined in file order.
 pub trait Visit {
     /// The result of a batch.
     type Part: Send + 'static;
@@ -30,14 +30,14 @@ pub trait Visit {
     /// The kinds of other records to visit.
     const OTHERS: Kinds = Kinds::NONE;
 
-    /// Takes a selected sample of an event. `counters` determines its weight.
+    /// Visits a selected sample of an event. `counters` determines its weight.
     ///
     /// # Errors
     ///
     /// They end the reading.
     fn sample(&mut self, sample: SampleView<'_>, event: usize, counters: &mut Counters<'_>) -> Result<()>;
 
-    /// Takes a record of [`Visit::OTHERS`], before it is taken as a sample.
+    /// Visits a record of [`Visit::OTHERS`], before it is visited as a sample.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ pub trait Visit {
         Ok(())
     }
 
-    /// The result. `passed_over` is the number of samples that were not read, because none can be selected.
+    /// The result. `passed_over` samples were not read, because none can be selected.
     ///
     /// # Errors
     ///
