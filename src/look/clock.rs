@@ -28,7 +28,7 @@ impl Clock {
         let section = recording.features.get(&Feature::CLOCK_DATA);
         let reference = section.and_then(|section| ClockData::read(section, recording.endian));
         let id = asked.map(|attr| attr.clockid);
-        // A reference of another clock does not apply to these times; nor do the zeros of perf stat record.
+        // A reference of another clock does not apply to these times, nor do the zeros of perf stat record.
         let reference = reference.filter(|reference| id.is_none_or(|id| id == reference.clockid));
         let reference = reference.filter(|reference| reference.wall_ns > 0);
         Clock { id: id.or(reference.map(|reference| reference.clockid)), reference }
@@ -42,7 +42,7 @@ impl Clock {
         }
     }
 
-    /// A time of the recording, ns since 1970.
+    /// ns since 1970.
     pub fn wall_ns(&self, ns: u64) -> Option<u64> {
         u64::try_from(self.wall_offset()? + i128::from(ns)).ok()
     }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::json::Decimal;
 
-/// Kinds below this number have an entry in a table; all known kinds do.
+/// Kinds below this number have an entry in a table.
 const TABLE: usize = 128;
 
 /// A count of records.
@@ -52,7 +52,6 @@ impl Count {
     }
 }
 
-/// A count for each kind of record.
 #[derive(Clone, Debug)]
 pub(crate) struct ByKind {
     table: Vec<Count>,
@@ -79,7 +78,6 @@ impl ByKind {
         place.copied().unwrap_or_default()
     }
 
-    /// The kinds that occur, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordType, Count)> {
         let table = self.table.iter().enumerate().map(|(kind, &count)| (kind as u32, count));
         let others = self.others.iter().map(|(&kind, &count)| (kind, count));
@@ -100,7 +98,7 @@ impl ByKind {
     }
 }
 
-/// The earliest and the latest time, ns. 0 and ~0, which perf's own records have, are ignored.
+/// The earliest and the latest time, ns, ignoring 0 and ~0, which perf's own records have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// The earliest minus one, so that 0 sorts last.
@@ -127,9 +125,8 @@ impl Span {
         self.after = self.after.max(other.after);
     }
 
-    /// First and last time; `None` if there was none.
     pub(crate) fn bounds(self) -> Option<(u64, u64)> {
-        // If only 0 and ~0 occurred, the earliest is one of them, and so is the latest.
+        // If only 0 and ~0 occurred, they are the bounds.
         let (first, last) = (self.before.wrapping_add(1), self.after.wrapping_sub(1));
         (first != 0 && first != u64::MAX && last != 0 && last != u64::MAX).then_some((first, last))
     }
@@ -155,11 +152,11 @@ impl TimeSpan {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct OfEvent {
     pub(crate) samples: Count,
-    /// Sum of the PERIOD of its samples, if they have one.
+    /// Of samples that have one.
     pub(crate) period: u128,
-    /// Samples lost according to its LOST_SAMPLES records.
+    /// According to LOST_SAMPLES records.
     pub(crate) lost: u128,
-    /// Samples dropped by a BPF filter, according to the same kind of record.
+    /// Dropped by a BPF filter, according to the same kind of record.
     pub(crate) filtered: u128,
 }
 
@@ -176,11 +173,9 @@ impl OfEvent {
 pub(crate) struct Largest {
     pub(crate) kind: RecordType,
     pub(crate) origin: Origin,
-    /// Size with payload.
     pub(crate) bytes: u64,
 }
 
-/// The values of counters in samples with READ.
 #[derive(Clone, Debug)]
 struct Readings<K>(HashMap<K, Reading>);
 
@@ -188,7 +183,6 @@ struct Readings<K>(HashMap<K, Reading>);
 struct Reading {
     first: u64,
     last: u64,
-    /// How often its value differed from the previous one.
     steps: u64,
 }
 
@@ -222,37 +216,31 @@ impl<K: std::hash::Hash + Eq> Readings<K> {
     }
 }
 
-/// The flags of AUX records that report lost data.
 const AUX_FLAGS: [u64; 3] = [Aux::TRUNCATED, Aux::PARTIAL, Aux::COLLISION];
 
-/// The counts of a run of records; later runs are added.
+/// The counts of a run of records, to which those of later runs are added.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Tally {
-    /// Records as stored; compressed ones are counted before they are expanded.
+    /// Compressed records count before they are expanded.
     pub(crate) stored: ByKind,
-    /// Records inside compressed ones.
     pub(crate) expanded: ByKind,
-    /// By event, up to the highest event seen.
     pub(crate) events: Vec<OfEvent>,
     /// Samples of unknown events.
     pub(crate) unattributed: Count,
     /// The largest record; the first one if several are equal.
     pub(crate) largest: Option<Largest>,
     pub(crate) sampled: Span,
-    /// The times of the kernel's other records.
+    /// Of the kernel's other records.
     others: Span,
-    /// Records lost according to LOST records.
     pub(crate) lost: u128,
     pub(crate) losses: Losses,
-    /// Bytes of AUX data in payloads.
+    /// In payloads.
     pub(crate) aux_bytes: u64,
-    /// Bytes of AUX data according to AUX records.
     pub(crate) aux_written: u128,
-    /// AUX records with each of [`AUX_FLAGS`].
     pub(crate) aux_lost: [u64; 3],
-    /// Counter values in samples, by id.
+    /// In samples, by id.
     readings: Readings<u64>,
-    /// Counter values by id and thread: an inherited event counts for each thread separately.
+    /// By id and thread: an inherited event counts for each thread separately.
     thread_readings: Readings<(u64, u32)>,
     /// Names from EVENT_UPDATE records, by event id.
     names: HashMap<u64, Vec<u8>>,
@@ -376,7 +364,6 @@ impl Tally {
         count
     }
 
-    /// The times of all kernel records.
     pub(crate) fn recorded(&self) -> Span {
         let mut span = self.sampled;
         span.join(self.others);
@@ -384,8 +371,7 @@ impl Tally {
     }
 
     /// How often the counter values of each event's samples changed: by id, and by id and thread. perf
-    /// delivers a sample for each change instead of the recorded one; its version decides which of the two
-    /// numbers applies.
+    /// delivers a sample for each change instead of the recorded one: by which number depends on its version.
     pub(crate) fn new_values(&self, layouts: &Layouts) -> [Vec<u64>; 2] {
         let events = layouts.all().len();
         [
@@ -418,7 +404,6 @@ impl Tally {
     }
 }
 
-/// A whole recording, counted.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) tally: Tally,
@@ -427,13 +412,13 @@ pub(crate) struct Counted {
     pub(crate) fragments: Vec<Fragment>,
 }
 
-/// Counts all records, as stored and, for compressed ones, also their contents. If the recording ends too
-/// early, this is reported, and the records up to there are counted.
+/// Counts all records, as stored and, for compressed ones, also their contents. A recording that ends too
+/// early is reported, and counted up to there.
 pub(crate) fn count(recording: &mut Recording, threads: usize, report: &mut Report) -> Result<Counted> {
     count_with(recording, threads, report, |_| Ok(()), |()| {})
 }
 
-/// Like [`count`]; `work` also gets each batch, on any thread, and `join` gets its results in file order.
+/// [`count`]; `work` also gets each batch, on any thread, and `join` gets its results in file order.
 pub(crate) fn count_with<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
@@ -444,7 +429,7 @@ pub(crate) fn count_with<R: Send + 'static>(
     count_by(recording, threads, report, true, |batch| Ok((Tally::of(batch)?, work(batch)?)), join)
 }
 
-/// Like [`count_with`], but `work` also does the counting; compressed records are counted only if `stored`.
+/// [`count_with`], except that `work` also counts; compressed records count only if `stored`.
 pub(crate) fn count_by<R: Send + 'static>(
     recording: &mut Recording,
     threads: usize,
@@ -493,7 +478,7 @@ pub(crate) fn count_by<R: Send + 'static>(
     };
     scan_both(recording, threads, look, work, done)?;
     closed.join(tally);
-    // In pipe data, the contents of a file's header may be among the records.
+    // Pipe data may have a file's header among its records.
     for header in late {
         recording.absorb(header);
     }

@@ -61,7 +61,6 @@ impl Side {
     }
 }
 
-/// Features about how a recording is stored, not about its contents.
 const OF_FORM: [Feature; 3] = [Feature::AUXTRACE, Feature::COMPRESSED, Feature::DIR_FORMAT];
 
 /// Kinds that are not counted: those compared with the header, and compressed records, which are expanded.
@@ -71,9 +70,9 @@ const ASIDE: Kinds = Kinds::HEADER
     // Event types are not compared.
     .without(RecordType::HEADER_EVENT_TYPE);
 
-/// Compares two recordings, which must be readable more than once (see [`Recording::spooled`]). Details of
-/// storage and features in `ignored` are not compared. After a difference, the records are counted on
-/// `threads` threads. Faults of the recordings are reported.
+/// Compares two recordings that can be read more than once (see [`Recording::spooled`]), except for details
+/// of storage and features in `ignored`. After a difference, the records are counted on `threads` threads.
+/// Faults of the recordings are reported.
 ///
 /// # Errors
 ///
@@ -101,14 +100,11 @@ pub fn diff(
     })
 }
 
-/// The contents of a recording besides its records.
 struct Contents {
     names: Vec<Vec<u8>>,
-    /// The bytes of each build-id.
     build_ids: BTreeMap<BuildId, Vec<u8>>,
 }
 
-/// A build-id from the header or from a record.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct BuildId {
     filename: Vec<u8>,
@@ -119,7 +115,7 @@ struct BuildId {
 }
 
 impl Contents {
-    /// Merges the records that belong to the header into the contents.
+    /// Merges records that belong to the header into the contents.
     fn of(recording: &mut Recording, aside: Aside) -> Contents {
         let endian = recording.endian;
         let mut entries =
@@ -144,7 +140,6 @@ struct Found {
 }
 
 impl Found {
-    /// All differences, and the number of equal records at the front.
     fn between(
         a: &mut Recording,
         b: &mut Recording,
@@ -170,7 +165,6 @@ impl Found {
         if found.first.is_some() {
             let counts = |recording: &mut Recording| {
                 drop(recording.take_head());
-                // Fragments were reported above.
                 count(recording, threads, &mut Report::default())
             };
             let (counts_a, counts_b) = (counts(a)?, counts(b)?);
@@ -191,7 +185,7 @@ impl Found {
                     continue;
                 }
             };
-            // The size of an attr is ignored: a file has one size for all, so some attrs grow.
+            // The size of an attr is ignored: all attrs of a file have one size, so some grow.
             let size = one.raw().len().max(other.raw().len());
             let (raw_one, raw_other) = (one.written(size, a.endian), other.written(size, b.endian));
             let fields_one = event_fields(one, &raw_one, &held_a.names[index], a.endian);
@@ -312,7 +306,6 @@ impl Found {
     }
 }
 
-/// The compared fields of an event: its name, the fields of its attr, its ids.
 fn event_fields<'v>(event: &Event, raw: &'v [u8], name: &'v [u8], endian: Endian) -> ValueFields<'v> {
     let mut fields: ValueFields<'v> = vec![("name", Value::Text(name))];
     fields.extend(decode_attr(raw, endian).into_iter().filter(|(name, _)| *name != "size"));

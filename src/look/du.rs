@@ -1,4 +1,4 @@
-//! Shows where the bytes of a recording are: every byte of the input belongs to one part, and the bytes of
+//! Shows where the bytes of a recording are: every byte of the input belongs to one part, and those of
 //! records also to a kind, an event and a process.
 
 use std::cmp::Reverse;
@@ -132,8 +132,8 @@ pub struct Hole {
     pub bytes: u64,
 }
 
-/// Counts the bytes of a recording by part, kind, event and process, on `threads` threads. If the recording
-/// ends too early, this is reported, and the bytes of the torn record are a part.
+/// Counts the bytes of a recording by part, kind, event and process. A recording that ends too early is
+/// reported, and the bytes of the torn record are a part.
 ///
 /// # Errors
 ///
@@ -170,7 +170,7 @@ pub fn du_of(
     Ok(Du::new(recording, &counted, learned, parts))
 }
 
-/// The results of [`stats()`](crate::stats()) and [`du()`], in one reading.
+/// [`stats()`](crate::stats()) and [`du()`] in one reading.
 ///
 /// # Errors
 ///
@@ -184,7 +184,6 @@ pub fn stats_and_du(recording: &mut Recording, threads: usize, report: &mut Repo
     Ok((stats, Du::new(recording, &counted, learned, parts)))
 }
 
-/// The data collected in addition to the counts.
 #[derive(Default)]
 struct Learned {
     processes: Processes,
@@ -238,14 +237,12 @@ impl Du {
     }
 }
 
-/// The parts of the input and their bytes.
 #[derive(Default)]
 struct Parts {
-    /// In the order of a file. The bytes add up to the size of the input.
+    /// In file order; the bytes add up to the size of the input.
     rows: Vec<Part>,
-    /// The holes in the rows: offset and bytes.
     holes: Vec<Section>,
-    /// The sections of features: in a file those in the row of that name, in pipe data parts of records.
+    /// Of a file those in the row of that name, of pipe data parts of records.
     features: BTreeMap<Feature, u64>,
 }
 
@@ -297,7 +294,6 @@ impl Parts {
     }
 }
 
-/// Bytes of all files below a path.
 fn tree_size(path: &Path) -> io::Result<u64> {
     let metadata = path.symlink_metadata()?;
     if !metadata.is_dir() {
@@ -307,29 +303,24 @@ fn tree_size(path: &Path) -> io::Result<u64> {
     entries.map(|entry| tree_size(&entry?.path())).sum()
 }
 
-/// Records by process, and the names of processes.
 #[derive(Default)]
 struct Processes {
     records: HashMap<Option<u32>, Count>,
-    /// The process of the previous record, which most records share, and its records since the last change.
+    /// Of the previous record: most records share its process.
     last: (Option<u32>, Count),
     /// In the order of the records, with times in ns.
     changes: Vec<(u64, Change)>,
-    /// The names in COMM records.
     comms: Vec<Arc<[u8]>>,
 }
 
-/// A change of a process's name.
 struct Change {
     pid: u32,
     to: Name,
 }
 
-/// A name of a process. There may be millions of processes with their parent's name.
+/// The name of a process. Millions of processes may have their parent's name.
 enum Name {
-    /// By its index among the names.
     Comm(u32),
-    /// The name of another process.
     Of(u32),
 }
 
@@ -377,7 +368,7 @@ impl Processes {
         }));
     }
 
-    /// Reads a change of name. The name of a process is that of its main thread.
+    /// Reads a change of name. A process has the name of its main thread.
     fn change(&mut self, record: &Record<'_>, layouts: &Layouts) -> Option<Change> {
         let decoded = decode(record, layouts);
         let number = |name| decoded.get(name)?.number().and_then(|number| u32::try_from(number).ok());
@@ -394,7 +385,7 @@ impl Processes {
         Some(Change { pid, to: Name::Comm(self.comms.len() as u32 - 1) })
     }
 
-    /// The index of each process's last name, wherever in the file the records are.
+    /// The index of each process's last name, whatever the order of records in the file.
     fn names(&mut self) -> HashMap<u32, u32> {
         let mut names = HashMap::new();
         self.changes.sort_by_key(|(time, _)| *time);
@@ -408,7 +399,6 @@ impl Processes {
         names
     }
 
-    /// The processes with the largest first.
     fn by_size(mut self) -> Vec<Process> {
         let names = self.names();
         let comm = |pid: u32| {

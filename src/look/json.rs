@@ -1,5 +1,5 @@
-//! The parts of JSON documents that need more than a derive. Each describes itself as a JSON schema, so that
-//! the schema of a document follows from its type.
+//! Parts of JSON documents that need more than a derive. Each describes itself as a JSON schema, so the
+//! schema of a document follows from its type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -84,7 +84,7 @@ pub fn schema<T: JsonSchema>() -> Json {
 }
 
 /// Appends JSON, indented or in one line. Unlike serde_json, it also escapes DEL and the controls from U+0080
-/// to U+009F, because a terminal obeys them.
+/// to U+009F, which a terminal obeys.
 ///
 /// # Errors
 ///
@@ -96,8 +96,7 @@ pub fn push_json(out: &mut Vec<u8>, value: &impl Serialize, indented: bool) -> s
     } else {
         serde_json::to_writer(&mut *out, value)?;
     }
-    // Checking each piece that serde_json writes would take as long as writing it. Without a branch per byte,
-    // the comparisons are vectorized.
+    // Checking each piece of serde_json's would take as long as writing. Without branches it is vectorized.
     let may_be =
         |chunk: &[u8]| chunk.iter().fold(false, |found, &byte| found | (byte == 0x7f) | (byte == 0xc2));
     if out[begin..].chunks(256).any(may_be) {
@@ -147,7 +146,7 @@ macro_rules! schema_of {
     };
 }
 
-/// A number that may have more than 53 bits, as a string of decimal digits: many readers would round it.
+/// A number with possibly more than 53 bits, as a decimal string: many readers would round it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Decimal<T>(pub T);
 
@@ -159,7 +158,7 @@ impl<T: fmt::Display> Serialize for Decimal<T> {
 
 schema_of!([T] Decimal<T>: { "type": "string", "pattern": "^[0-9]+$" });
 
-/// A signed number that may have more than 53 bits, as a string of decimal digits.
+/// A signed number with possibly more than 53 bits, as a decimal string.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Integer<T>(pub T);
 

@@ -1,5 +1,5 @@
-//! Describes a recording: [`stats()`] counts its records and [`stats_of()`] some of them, [`du()`] its bytes
-//! ([`du_of()`] those of some), [`diff()`] compares two. The results are types that serde prints as JSON and
+//! Describes a recording: [`stats()`] counts its records, and [`stats_of()`] some of them; [`du()`] and
+//! [`du_of()`] count bytes; [`diff()`] compares two. The results are types that serde prints as JSON and
 //! schemars describes.
 //!
 //! Decoded values are shown the same on every machine, so that snapshots and scripts can depend on it:

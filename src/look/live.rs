@@ -11,11 +11,11 @@ use crate::Result;
 pub struct LiveCount {
     /// The number of samples of each event, in the order of the attrs.
     pub samples: Vec<u64>,
-    /// The number of samples of unknown events.
+    /// Samples of unknown events.
     pub of_unknown_events: u64,
     /// The losses.
     pub lost: Losses,
-    /// True if a record is cut short, or bytes are not records.
+    /// A record is cut short, or bytes are not records.
     pub torn: bool,
 }
 

@@ -12,7 +12,7 @@ pub struct Style {
     pub all_bytes: bool,
 }
 
-/// `Bytes` up to this length are shown completely: a build-id has 20, a hash 32.
+/// Longer `Bytes` are shortened: a build-id has 20, a hash 32.
 const SHORT: usize = 32;
 
 /// The number of bytes shown of longer ones.
@@ -63,7 +63,7 @@ pub fn form_name(form: Form) -> String {
     }
 }
 
-/// Text for a person, without quotes; invalid UTF-8 and characters that could harm a terminal are escaped.
+/// Text for a person, without quotes; escapes invalid UTF-8 and characters that could harm a terminal.
 pub fn readable(text: &[u8]) -> String {
     made(|out| {
         for chunk in text.utf8_chunks() {
@@ -95,7 +95,6 @@ pub fn is_hidden(char: char) -> bool {
         )
 }
 
-/// Calls a function with an empty text, and returns the text.
 fn made(push: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut text = Vec::new();
     push(&mut text);
@@ -159,7 +158,6 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     let plain = |c: char| !c.is_whitespace() && !is_hidden(c) && c != '"';
     let is_plain = match text {
         [] => false,
-        // Nearly all text.
         _ if text.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'"') => true,
         _ => str::from_utf8(text).is_ok_and(|text| text.chars().all(plain)),
     };
@@ -189,7 +187,7 @@ fn push_escaped(text: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Appends all fields, indented by `depth` steps; the first one gets a dash if they are an item of a list.
+/// Appends all fields, indented by `depth` steps; the first field of a list item gets a dash.
 fn push_indented(text: &mut Vec<u8>, fields: &Fields<'_>, depth: usize, dash: bool, style: Style) {
     for (index, (name, value)) in fields.iter().enumerate() {
         push_margin(text, depth, dash && index == 0);
@@ -250,7 +248,6 @@ pub(crate) mod tests {
     use super::*;
     use perfx_format::Issue;
 
-    /// One value of each kind.
     pub(crate) fn all() -> Fields<'static> {
         vec![
             ("pid", Value::Number(u64::MAX)),

@@ -177,8 +177,7 @@ pub struct TornRecord {
     pub needed_bytes: u64,
 }
 
-/// Counts the records of a recording, on `threads` threads. If it ends too early, this is reported, and the
-/// records up to there are counted.
+/// Counts the records of a recording. One that ends too early is reported, and counted up to there.
 ///
 /// # Errors
 ///

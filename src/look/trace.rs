@@ -1,5 +1,4 @@
-//! Shows the raw data of tracepoints as `perf script` does: by the print format of the recorded kernel, a
-//! format of printf with C expressions.
+//! Shows raw data of tracepoints like `perf script`: by the kernel's print format, like printf.
 
 mod field_text;
 mod notation;
@@ -21,7 +20,7 @@ use parse::{Parts, parse};
 pub use text::FindFunction;
 use text::{TEXT_MAX, Values, WORK_MAX};
 
-/// Maximum length of a format, bytes; the text of a sample takes time in proportion to it.
+/// Maximum length of a format, bytes: a sample's text takes time in proportion to it.
 const FORMAT_MAX: usize = 1 << 14;
 
 /// A value as text.
@@ -52,12 +51,10 @@ pub fn printers<'t>(
     ByTracepoint::new(events, features, endian, |format| TracePrinter::new(format, endian, &kernel))
 }
 
-/// The parts of the recorded kernel that its formats need.
 #[derive(Clone, Debug)]
 struct Kernel {
-    /// The size of `long`, bytes.
+    /// Bytes.
     long: u8,
-    /// Texts by their addresses.
     texts: HashMap<u64, String>,
 }
 
@@ -87,16 +84,15 @@ impl Kernel {
 #[derive(Clone, Debug)]
 pub struct TracePrinter<'t> {
     fields: Vec<NamedField<'t>>,
-    /// The parts of the text; the error is the reason why the format can't be used.
+    /// The parts of the text, or why the format can't be used.
     parts: Result<Parts, String>,
     endian: Endian,
     kernel: Arc<Kernel>,
 }
 
 impl<'t> TracePrinter<'t> {
-    /// A printer for samples of this tracepoint, in recordings of this byte order.
     fn new(format: &TraceFormat<'t>, endian: Endian, kernel: &Arc<Kernel>) -> TracePrinter<'t> {
-        // A kernel names fields once, but damaged formats may not; tables refuse duplicates.
+        // Damaged formats may repeat a name, which tables refuse.
         let mut known = HashSet::new();
         let named = format.fields().filter(|field| known.insert(field.name));
         let fields: Vec<NamedField<'t>> = named.collect();
@@ -114,13 +110,13 @@ impl<'t> TracePrinter<'t> {
         &self.fields
     }
 
-    /// The reason why the kernel's print format can't be used, so that each field is shown with its name.
+    /// Why the kernel's print format can't be used; each field is then shown with its name.
     pub fn why_by_field(&self) -> Option<&str> {
         self.parts.as_ref().err().map(String::as_str)
     }
 
-    /// The names in the print format whose values are not recorded. As in perf, variables count as 0;
-    /// names of unknown constants are not shown.
+    /// Names in the print format whose values are not recorded. As in perf, variables count as 0; names of
+    /// unknown constants are not shown.
     pub fn unknown_names(&self) -> &[String] {
         self.parts.as_ref().map_or(&[], |parts| &parts.unknown)
     }
@@ -135,7 +131,7 @@ impl<'t> TracePrinter<'t> {
                 return text;
             }
         }
-        // The words of perf, which scripts may look for.
+        // These are the words of perf, which scripts may search for.
         "[FAILED TO PARSE]".clone_into(&mut text);
         for field in self.fields.iter().filter(|field| !field.is_common()) {
             let Some(value) = self.by_field(field, raw) else { continue };
@@ -147,7 +143,6 @@ impl<'t> TracePrinter<'t> {
         text
     }
 
-    /// A field as perf shows it if it can't use the print format.
     fn by_field(&self, field: &NamedField<'_>, raw: &[u8]) -> Option<String> {
         let is_long = field.type_name.contains("long");
         Some(match field.value(raw, self.endian)? {
@@ -170,8 +165,8 @@ impl<'t> TracePrinter<'t> {
         })
     }
 
-    /// The names and values of the fields that only this tracepoint has, up to the end of the raw data;
-    /// several numbers as a list. Ends when the values exceed 64 KiB.
+    /// The names and values of this tracepoint's own fields, up to the end of the raw data; several numbers
+    /// as a list. Ends when the values exceed 64 KiB.
     pub fn values<'r>(&'r self, raw: &'r [u8]) -> impl Iterator<Item = (&'t str, String)> + use<'r, 't> {
         let own = self.fields.iter().filter(|field| !field.is_common());
         let mut bytes = 0;
@@ -361,7 +356,7 @@ mod tests {
         let bytes: Vec<u8> = (0..16).map(|byte| byte * 17).collect();
         for (format, text) in [
             (r#""%pI4|%pi4", REC->ip, REC->ip"#, "0.17.34.51|000.017.034.051"),
-            // The letter was text.
+            // Regression: the letter was text.
             (
                 r#""%pI4h|%pI4l|%pI4n|%pI4b|%pi4h", REC->ip, REC->ip, REC->ip, REC->ip, REC->ip"#,
                 "51.34.17.0|51.34.17.0|0.17.34.51|0.17.34.51|051.034.017.000",

@@ -1,8 +1,8 @@
-//! Finds which DSO an address of a process belonged to at a time, in any order and from many threads, without
-//! sorting the samples.
+//! Finds the DSO at an address of a process at a time, in any order and from many threads, without sorting
+//! samples.
 //!
-//! Only the records that change an address space must be in time order, and they are few: [`Changes`]
-//! collects them, and [`AddressSpaces`] sorts them.
+//! Only records that change an address space must be in time order, and they are few: [`Changes`] collects
+//! them, and [`AddressSpaces`] sorts them.
 
 mod changes;
 mod dso;
@@ -21,14 +21,14 @@ pub use dso::{Dso, Identity, KERNEL, Key, Machine, Mapping, Space, name_of_namel
 pub use map::Hit;
 pub use spans::AddressSpaces;
 
-/// Looks up addresses in one set of address spaces, with a cache: samples hit the same pages again and again.
+/// Looks up addresses, with a cache: samples hit the same pages again and again.
 #[derive(Debug)]
 pub struct Lookup {
     spaces: Arc<AddressSpaces>,
     pages: Box<[Page]>,
 }
 
-/// The cached result for a page of an address space between two changes.
+/// The result for a page of an address space between two changes.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     space: Space,

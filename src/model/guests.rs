@@ -8,11 +8,10 @@ use perfx_format::{Layouts, Record};
 
 use crate::address_space::{KERNEL, Machine, Space};
 
-/// The guests of events: the event ids for which an ID_INDEX record has a `machine_pid`.
+/// The guests of events: the event ids to which an ID_INDEX record assigns a `machine_pid`.
 #[derive(Clone, Debug, Default)]
 pub struct Guests {
     machines: HashMap<u64, u32>,
-    /// The guest's CPUs by event id.
     vcpus: HashMap<u64, u32>,
 }
 
@@ -47,8 +46,8 @@ impl Guests {
         if record.is_of_guest() { self.guest(record, layouts, pid) } else { Machine::Host }
     }
 
-    /// The address space of code with this cpumode in a sample of process `pid`. In a record of a guest, the
-    /// kernel and user code are those of the guest.
+    /// The address space of code with this cpumode in a sample of process `pid`. In a record of a guest,
+    /// kernel and user code are the guest's.
     #[inline(always)]
     pub fn space(
         &self,

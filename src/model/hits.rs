@@ -16,7 +16,7 @@ use perfx_format::{
 /// The first record that maps or hits a DSO, with its sample_id trailer.
 #[derive(Clone, Debug)]
 pub struct FirstUse {
-    /// The record that maps or hits it.
+    /// Its position.
     pub origin: Origin,
     /// The fields of the sample_id, as in a trailer.
     pub trailer: Box<[u8]>,
@@ -38,18 +38,18 @@ impl FirstUse {
 
 /// The mappings of a recording, collected in file order, for the survey of its samples.
 ///
-/// An exec changes nothing here: readers of a recording keep the old image's mappings until new ones cover
-/// them, and while an exec is under way the call chains of samples are still those of the old image.
+/// An exec changes nothing here: readers keep the old image's mappings until new ones cover them, and during
+/// an exec, call chains are still those of the old image.
 #[derive(Debug, Default)]
 pub struct Mapped {
     changes: Changes,
     guests: Guests,
     first_uses: Vec<FirstUse>,
-    /// True if there is AUX data. Its addresses are known only after decoding.
+    /// There is AUX data, whose addresses are known only after decoding.
     aux: bool,
-    /// For each mapping, its space and its DSO. Filled only if user stacks are sampled.
+    /// For each mapping, its space and DSO; only if user stacks are sampled.
     owners: Vec<(Space, u32)>,
-    /// Forks, child and parent. Filled only if user stacks are sampled.
+    /// Child and parent; only if user stacks are sampled.
     forks: Vec<(Space, Space)>,
 }
 
@@ -99,7 +99,6 @@ impl Mapped {
     }
 }
 
-/// The owners of mappings, and the forks.
 #[derive(Debug)]
 struct Processes {
     owners: Vec<(Space, u32)>,
@@ -122,34 +121,32 @@ impl Processes {
     }
 }
 
-/// The mappings that samples hit. The hits of workers are absorbed in file order.
+/// The mappings that samples hit. Workers' hits are absorbed in file order.
 #[derive(Debug)]
 pub struct Hits {
     lookup: Lookup,
     guests: Arc<Guests>,
     dsos: Vec<bool>,
     mappings: Vec<bool>,
-    /// The first sample in file order that hits each DSO.
     first: Vec<(u32, FirstUse)>,
     processes: Arc<Processes>,
-    /// The processes whose user stacks are in samples; all their mappings may be needed to unwind these.
+    /// The processes with user stacks in samples; unwinding these may need all their mappings.
     unwound: HashSet<Space>,
     last: Chain,
 }
 
-/// A call chain whose mappings are all marked, so that callers shared by the next sample are not looked up.
+/// A call chain with marked mappings, so that callers shared with the next sample are not looked up.
 #[derive(Debug, Default)]
 struct Chain {
     pid: Option<u32>,
     cpumode: u16,
-    /// The times for which its addresses belong to the same mappings.
     during: Range<OrderKey>,
-    /// Its entries, as recorded.
+    /// As recorded.
     words: Vec<u8>,
 }
 
 impl Chain {
-    /// The number of outermost entries shared with the chain of another sample, with the same mappings.
+    /// The number of outermost entries shared with another sample's chain, in the same mappings.
     fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
         if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
             return 0;
@@ -226,7 +223,7 @@ impl Hits {
         self.unwound.len() as u64
     }
 
-    /// DSOs that no address of a sample hits, but that a user stack may hit, in ascending order.
+    /// DSOs that no address of a sample hits, but that a user stack may hit, ascending.
     pub fn unwound_dsos(&self) -> BTreeSet<u32> {
         let dsos = self.processes.mappings_of(&self.unwound).map(|(_, dso)| dso);
         dsos.filter(|&dso| !self.dsos[dso as usize]).collect()
@@ -264,8 +261,8 @@ impl Hits {
         }
     }
 
-    /// Marks the mapping of an address that is shown with its DSO but was not executed: its DSO needs no
-    /// symbols. Only the address shows whether it belongs to the kernel, whose mappings are all kept.
+    /// Marks the mapping of an address that is shown with its DSO but was not executed: no symbols are
+    /// needed. Only the address shows whether it is the kernel's, whose mappings are all kept.
     fn touch(&mut self, at: &At<'_, '_>, address: u64) {
         if let (Some(hit), _) = self.find(at, at.user(), address) {
             mark(&mut self.mappings, hit.mapping as usize);
@@ -327,7 +324,6 @@ struct At<'r, 'a> {
 }
 
 impl At<'_, '_> {
-    /// The cpumode of user code in the sampled process.
     fn user(&self) -> u16 {
         if self.record.is_of_guest() { GUEST_USER } else { USER }
     }
@@ -351,7 +347,6 @@ mod tests {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    /// An MMAP of 64 KiB with a name of 8 bytes.
     fn mmap(pid: u32, time: u64, start: u64, name: &[u8; 8]) -> Vec<u8> {
         let name = u64::from_le_bytes(*name);
         let words = [pair(pid, pid), start, 0x1_0000, 0, name, pair(pid, pid), time];

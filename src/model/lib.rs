@@ -1,4 +1,4 @@
-//! Interprets records together: finds the DSO of an address, tasks and their names, the events of guests, the
+//! Interprets records together: the DSO of an address, tasks and their names, the events of guests, the
 //! mappings that samples hit, and the records of Arm SPE with their threads.
 
 pub mod address_space;

@@ -1,13 +1,12 @@
-//! Turns addresses into offsets in the files that were mapped there.
+//! Converts addresses to offsets in the mapped files.
 
 use crate::address_space::{Hit, KERNEL, Mapping};
 
-/// The mapped files, in addition to the address spaces. Takes 8 bytes for each mapping.
+/// The mapped files of address spaces. Takes 8 bytes for each mapping.
 #[derive(Clone, Debug, Default)]
 pub struct MappedFiles {
-    /// For each mapping, the difference between offsets in the file and addresses; wraps around.
+    /// For each mapping, offsets in the file minus addresses; wraps.
     shifts: Vec<u64>,
-    /// For each mapping, true if it may contain code.
     code: Vec<bool>,
     /// For each DSO, the first process that mapped it.
     pids: Vec<Option<u32>>,

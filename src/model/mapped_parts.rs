@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::address_space::Mapping;
 
-/// The mapped parts of DSOs. Parts that overlap are joined.
+/// The mapped parts of DSOs; overlapping parts are joined.
 #[derive(Clone, Debug, Default)]
 pub struct MappedParts {
     /// By DSO and start: the end, and the recorded offset of the start.

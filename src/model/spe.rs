@@ -99,8 +99,8 @@ impl SpeData {
         self.conv
     }
 
-    /// Decodes the data; there are no records unless all of it is from Arm SPE. `cpuid` is feature CPUID, and
-    /// `has_time` is true if the other records of the recording have times.
+    /// Decodes the data; there are no records unless all of it is from Arm SPE. `cpuid` is feature CPUID;
+    /// `has_time`: other records of the recording have times.
     pub fn records(
         mut self,
         stored: StoredBytes,

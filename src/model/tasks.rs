@@ -1,4 +1,4 @@
-//! Collects tasks with their lifetime, parent, names and namespaces in a table, for lookups in any order.
+//! Collects tasks with their lifetimes, parents, names and namespaces, for lookups in any order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -15,16 +15,15 @@ use crate::guests::Guests;
 /// be millions, so each takes few bytes.
 #[derive(Debug, Default)]
 pub struct TaskChanges {
-    /// True if names are collected, too.
     named: bool,
     /// The event ids of guests' records. Batches are read in any order, so guests are known only at the end.
     guest_ids: Vec<Option<u64>>,
     births: Vec<Birth>,
     deaths: Vec<Death>,
     names: Vec<Naming>,
-    /// Names, each ending in NUL.
+    /// Each ends in NUL.
     text: Vec<u8>,
-    /// Present if the namespaces of threads are collected.
+    /// Present if namespaces are collected.
     namespaces: Option<NamespaceChanges>,
 }
 
@@ -32,7 +31,6 @@ pub struct TaskChanges {
 #[derive(Debug, Default)]
 struct NamespaceChanges {
     given: Vec<Naming>,
-    /// The distinct sets; there are few.
     sets: NamespaceSets,
 }
 
@@ -64,7 +62,7 @@ struct Birth {
 struct Death {
     at: OrderKey,
     process: Key,
-    /// True for the main thread of its process.
+    /// The main thread of its process.
     leader: bool,
 }
 
@@ -115,7 +113,7 @@ impl TaskChanges {
         TaskChanges { named, ..TaskChanges::default() }
     }
 
-    /// Collects the namespaces of threads, too, from NAMESPACES records.
+    /// Also collects the namespaces of threads, from NAMESPACES records.
     pub fn with_namespaces(self) -> TaskChanges {
         TaskChanges { namespaces: Some(NamespaceChanges::default()), ..self }
     }
@@ -253,7 +251,7 @@ impl TaskChanges {
 pub enum Process {
     /// The index of its life.
     Known(u32),
-    /// A process that may have had the pid before the first known one, whose life has this index.
+    /// May have had the pid before the first known process, whose life has this index.
     Before(u32),
     /// Its birth and end are unknown.
     Timeless(Key),
@@ -315,12 +313,11 @@ struct Life {
 /// All tasks.
 #[derive(Debug, Default)]
 pub struct Tasks {
-    /// By process and birth.
     lives: Vec<Life>,
     /// By thread and time, with inherited names resolved.
     names: Vec<Naming>,
     text: Vec<u8>,
-    /// Namespaces by thread and time, with inherited ones resolved.
+    /// By thread and time, with inherited ones resolved.
     namespaces: NamespaceChanges,
 }
 
@@ -330,7 +327,7 @@ impl Tasks {
         changes.key_by_space(guests);
         let TaskChanges { mut births, mut deaths, mut names, text, namespaces, .. } = changes;
         let mut namespaces = namespaces.unwrap_or_default();
-        // By time; births with equal times stay in file order.
+        // Births with equal times stay in file order.
         births.sort_by_key(|birth| (birth.process, birth.at));
         deaths.sort_by_key(|death| (death.process, death.at));
         names.sort_by_key(|naming| (naming.thread, naming.at));
@@ -362,7 +359,7 @@ impl Tasks {
         }
     }
 
-    /// Like [`Tasks::process`], faster if it is `last`, the process of the previous record.
+    /// [`Tasks::process`], faster if it is `last`, the process of the previous record.
     #[inline]
     pub fn process_after(&self, last: Option<Process>, space: Space, at: OrderKey) -> Process {
         let key = space.key();
@@ -450,7 +447,7 @@ fn lives(mut births: &[Birth], mut deaths: &[Death]) -> Vec<Life> {
         };
         let first = own_births.first().map_or(OrderKey::END, |birth| birth.at);
         if first > OrderKey::FIRST {
-            // Another process without any record may have had the pid before, up to this birth.
+            // Another process without any record may have had the pid before this birth.
             let end = death(OrderKey::FIRST, first, true);
             if end != first || own_births.is_empty() {
                 lives.push(Life { process, birth: OrderKey::FIRST, death: end, parent: KERNEL });
@@ -484,7 +481,7 @@ fn inherit(names: &mut [Naming]) {
             let Some(at) = next else { break Name::Unknown };
             let Naming { at: since, thread, name } = names[at];
             let Name::Inherited(parent) = name else { break name };
-            // A search that returns to it means that it is its own ancestor.
+            // A thread that the search reaches again is its own ancestor.
             names[at].name = Name::Unknown;
             heirs.push(at);
             let parent = Space { pid: parent, ..Space::of_key(thread) }.key();

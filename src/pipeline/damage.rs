@@ -34,11 +34,11 @@ impl Damage {
 /// The purpose of reading a recording, which decides how severe a fault of its header is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// To describe it: missing parts belong to the description.
+    /// To describe it, including missing parts.
     Describe,
     /// To use its contents.
     Use,
-    /// To use its records. Reading them ends at a fatal fault, which is reported there.
+    /// To use its records. A fatal fault ends the reading, and is reported there.
     UseRecords,
     /// To write it again.
     Rewrite,

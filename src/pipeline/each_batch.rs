@@ -1,5 +1,4 @@
-//! Sends every batch of a recording through the stages of a chain, on as many threads as the stages allow,
-//! with results in file order.
+//! Sends every batch through the stages of a chain, on as many threads as they allow; results in file order.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -13,12 +12,10 @@ use crate::error::{Context as _, Result};
 use crate::ordered::{ordered, started};
 use crate::speculate::{self, Open};
 
-/// A stage that may have a worker for each batch.
 pub(crate) trait Work: Sized + Send + 'static {
     /// Creates a worker for one batch; `None` if batches must be processed in order.
     fn fork(&self) -> Option<Self>;
 
-    /// Absorbs a worker's result. Called in file order.
     fn absorb(&mut self, worker: Self) -> Result<()>;
 
     /// Creates a worker that reads a batch in advance, before any stage has changed it.
@@ -32,7 +29,6 @@ pub(crate) trait Work: Sized + Send + 'static {
     }
 }
 
-/// [`Prescan`](crate::Prescan) without its type.
 pub(crate) trait AnyPrescan: Any + Send {
     fn fork(&self) -> Box<dyn AnyPrescan>;
     fn batch(&mut self, batch: &Batch) -> Result<()>;
@@ -40,11 +36,11 @@ pub(crate) trait AnyPrescan: Any + Send {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// The number of threads; with 1, only the calling thread works.
+    /// With 1, only the calling thread works.
     pub(crate) threads: usize,
-    /// True to replace COMPRESSED records with their contents.
+    /// Replace COMPRESSED records with their contents.
     pub(crate) open: bool,
-    /// The tolerated damage. Data that cannot be decompressed is dropped and reported, or an error.
+    /// Data that cannot be decompressed is dropped and reported, or an error.
     pub(crate) damage: Damage,
 }
 
@@ -84,7 +80,7 @@ pub(crate) fn each_batch<W: Work, R: Send + 'static>(
     each_led(recording, prescans, reading, 1, lead, |worked| worked, done)
 }
 
-/// Like [`each_batch`], for stages that accept the batches in any order.
+/// [`each_batch`] for stages that accept the batches in any order.
 fn each_in_any_order<W: Work, R: Send + 'static>(
     recording: &mut Recording,
     chain: &mut [W],
@@ -174,7 +170,6 @@ impl PrescannedBatch {
         Ok(PrescannedBatch { batch, prescans })
     }
 
-    /// Hands the prescans to their stages.
     fn absorb<W: Work>(self, chain: &mut [W]) -> Result<Batch> {
         let PrescannedBatch { batch, prescans } = self;
         let prescans = chain.iter_mut().zip(prescans.0);

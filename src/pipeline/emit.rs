@@ -18,7 +18,7 @@ use crate::session::{Place, Session};
 pub struct Emit<'e> {
     rest: &'e mut [Rewriting],
     planner: &'e mut Planner,
-    /// The layouts of the records at this point of the chain.
+    /// At this point of the chain.
     layouts: &'e Layouts,
     of_input: &'e Layouts,
 }
@@ -127,7 +127,6 @@ impl<'e> Emit<'e> {
     }
 }
 
-/// [`Rewrite`](crate::Rewrite) without its type.
 pub(crate) trait AnyRewrite: Any + Send {
     fn begin_batch(&mut self, batch: &Batch) -> Interest;
     fn record(&mut self, record: Record<'_>, out: &mut Emit<'_>) -> Result<()>;

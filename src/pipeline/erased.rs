@@ -71,7 +71,7 @@ impl Fork for Copy {
     fn absorb(&mut self, _later: Copy) {}
 }
 
-/// A survey or rewrite, with the functions for several threads if it supports them.
+/// A survey or rewrite, with functions for several threads if supported.
 struct Erased<T> {
     inner: T,
     workers: Option<Workers<T>>,
@@ -125,7 +125,7 @@ impl<T: 'static> Erased<T> {
     }
 }
 
-/// Restores the type of a worker, that of the stage that forked it; any other is a bug to be reported.
+/// Restores the type of a worker: that of the stage that forked it, unless there is a bug.
 fn found_again<T: 'static>(worker: Box<dyn Any>) -> Result<T> {
     match worker.downcast() {
         Ok(worker) => Ok(*worker),

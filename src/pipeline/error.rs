@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// The reason why a pass or a run failed. The message includes those of its causes: code that prints a chain
-/// of errors stops at this one. Two words wide, so that results stay cheap to return.
+/// Why a pass or a run failed. The message includes those of its causes: code that prints a chain of errors
+/// stops at this one. Two words wide, so that results stay cheap to return.
 ///
 /// ```
 /// use std::error::Error as _;

@@ -8,7 +8,8 @@ use crate::ordered::mapped;
 pub(crate) type Stored<'a> = &'a mut (dyn FnMut(&Batch) + Send);
 
 /// Calls `then` with the expanded batches of a recording. Up to `threads` threads expand them, if the zstd
-/// frames allow it. The batches do not depend on that number. `stored` sees every batch as stored, in file order.
+/// frames allow it; the batches do not depend on that number. `stored` sees every batch as stored, in file
+/// order.
 pub(crate) fn expanded<O, E: From<Error>>(
     recording: &mut Recording,
     threads: usize,

@@ -10,7 +10,6 @@ use crate::error::{Context as _, Error, Result};
 
 /// Expands the compressed records on a thread of its own and keeps nothing.
 pub(crate) struct Hidden {
-    /// True if nothing needs to be found.
     idle: bool,
     endian: Endian,
     mmap_len: u32,
@@ -24,7 +23,6 @@ impl Hidden {
         Hidden { idle: !wanted, endian: recording.endian, mmap_len, at_work: None }
     }
 
-    /// Adds the next batch in file order, as stored.
     pub(crate) fn look(&mut self, batch: &Batch) -> Result<()> {
         if self.idle || !batch.kinds.intersects(Kinds::COMPRESSED) {
             return Ok(());

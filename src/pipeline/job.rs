@@ -62,7 +62,7 @@ pub struct Outcome {
     pub features: Features,
     /// Bytes written.
     pub written: u64,
-    /// True if passes changed records.
+    /// Passes changed records.
     pub moved: bool,
     /// Files to put into an output directory next to the records, with their names.
     pub beside: Vec<(PathBuf, OsString)>,
@@ -99,7 +99,6 @@ impl Job {
         self.into_temporary(|job, file| job.run(Output::File(file, form)))
     }
 
-    /// Runs a job after passes that made these files.
     fn run_after(mut self, made: Vec<SideFile>, output: Output<'_>) -> Result<Outcome> {
         let schedule = self.schedule()?;
         let Some(at) = schedule.parts_at(output.form()) else {
@@ -245,7 +244,6 @@ fn survey_all(
     Ok(ready.into_values().collect())
 }
 
-/// Begins every pass, in the order of the chain.
 fn begin_all(
     recording: &Recording,
     stages: Vec<Stage>,

@@ -28,20 +28,20 @@ pub struct Needs {
     pub records: Kinds,
     /// The kinds passed to each of its surveys. The last ones may turn out to be unnecessary.
     pub surveys: Vec<Kinds>,
-    /// True if its rewrite needs COMPRESSED records expanded. Then the output is not compressed.
+    /// Its rewrite needs COMPRESSED records expanded. The output is then not compressed.
     pub decompressed: bool,
-    /// True if the layout of every record must be known.
+    /// The layout of every record must be known.
     pub ids: bool,
     /// Features that are out of date after the pass; they are dropped unless the pass sets them.
     pub stale: &'static [Feature],
-    /// True if no other pass can read its output, so that it must be the last.
+    /// No other pass can read its output, so it must be the last.
     pub last: bool,
-    /// True if later passes must survey the output of this pass, which goes to a temporary file in between.
-    /// False only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no
-    /// dropped record.
+    /// Later passes must survey the output of this pass, which goes to a temporary file in between. False
+    /// only for a pass that changes nothing that a survey could learn: no time, id or mapping, and no dropped
+    /// record.
     pub barrier: bool,
-    /// True if its surveys need not see the changes of earlier passes. They only serve pipe data, which has
-    /// the result at its front; for a file, the pass collects it during the rewrite.
+    /// Its surveys need not see the changes of earlier passes. They only serve pipe data, which has the
+    /// result at its front; for a file, the pass collects it during the rewrite.
     pub surveys_input: bool,
     /// The reaction to unreadable records. With several passes, the strictest applies.
     pub damage: Damage,

@@ -1,7 +1,7 @@
 //! Runs work on many threads, with results in the order of the items and a bounded number of items in memory.
 //!
-//! The parts that do not depend on the types of items and results ([`Turns`], [`run`]) are compiled once: the
-//! copies of a generic queue and generic threads took a third of the build.
+//! The parts that do not depend on the types of items and results ([`Turns`], [`run`]) are compiled once:
+//! generic copies took a third of the build.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -80,7 +80,6 @@ pub(crate) fn mapped<T: Send, R: Send, W: Send, O, E: From<Error>>(
     output.unwrap_or_else(|| Err(Error::new("no thread ran").into()))
 }
 
-/// An item on its way from its producer to the user of its result.
 enum Slot<T, R> {
     Empty,
     Item(T),
@@ -100,15 +99,12 @@ struct Turns {
 
 #[derive(Default)]
 struct State {
-    /// The numbers of items that were produced, begun by a worker, and used.
+    /// The number of items that were produced, begun by a worker, and used.
     produced: usize,
     begun: usize,
     used: usize,
-    /// True if the result is in the slot.
     finished: Vec<bool>,
-    /// No more items are produced.
     has_ended: bool,
-    /// No more results are needed, or a thread has panicked.
     has_stopped: bool,
 }
 
@@ -137,7 +133,6 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    /// An empty slot for the next item.
     fn empty(&self) -> Option<usize> {
         self.wait(|state| {
             let slots = state.finished.len();
@@ -167,7 +162,6 @@ impl Turns {
         })
     }
 
-    /// Frees the slot of the last result.
     fn free(&self) {
         self.change(|state| {
             let slot = state.used % state.finished.len();
@@ -177,7 +171,7 @@ impl Turns {
     }
 }
 
-/// Ends all waiting when it is dropped, also by a panic.
+/// Ends all waiting when dropped, also by a panic.
 struct Stop<'a>(&'a Turns);
 
 impl Drop for Stop<'_> {
@@ -245,7 +239,7 @@ pub(crate) fn spawn<'scope, T: Send + 'scope>(
     started(thread::Builder::new().spawn_scoped(scope, run))
 }
 
-/// Returns the thread, or an error in cases where `spawn` of std would panic.
+/// Returns the thread, or an error where `spawn` of std would panic.
 pub(crate) fn started<T>(spawned: io::Result<T>) -> Result<T> {
     spawned.context("can't start a thread; use fewer with -@ 1")
 }
@@ -266,7 +260,6 @@ pub fn ahead<T: Send + 'static>(
     let (sender, receiver) = bounded(0);
     let mut thread = Some(started(thread::Builder::new().spawn(move || {
         for item in items {
-            // No more items are needed.
             if sender.send(item).is_err() {
                 break;
             }

@@ -23,7 +23,7 @@ pub enum Output<'a> {
     File(&'a File, OutputForm),
     /// Into a pipe.
     Pipe(&'a mut (dyn Write + Send)),
-    /// No destination: determines the size of the output and the feature sections that passes create.
+    /// Only determines the size of the output and the feature sections that passes create.
     Nowhere(OutputForm),
 }
 

@@ -13,18 +13,14 @@ use crate::error::Result;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
     Stored(Range<usize>),
-    /// A range of the new bytes.
     Made(Range<usize>),
 }
 
-/// An AUXTRACE record and its new position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// Its old position.
     pub(crate) origin: Origin,
     /// Its new position, bytes from the start of the plan.
     pub(crate) at: u64,
-    /// Its `header.size`, bytes.
     pub(crate) size: u64,
 }
 
@@ -38,7 +34,6 @@ pub(crate) struct Plan {
     pub(crate) dropped: BTreeMap<RecordType, u64>,
     /// Header records among the data of a file, which would have another meaning in pipe data.
     pub(crate) misplaced: BTreeMap<RecordType, u64>,
-    /// Positions of AUXTRACE records that a pass dropped.
     pub(crate) dropped_aux: Vec<Origin>,
     pub(crate) len: u64,
 }
@@ -71,7 +66,6 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OutputNeeds {
     pub(crate) endian: Endian,
-    /// True to mark the positions of AUXTRACE records.
     pub(crate) mark_aux: bool,
     /// True if the input is pipe data and the output a file: header records are removed from the data.
     pub(crate) absorb: bool,
@@ -80,7 +74,6 @@ pub(crate) struct OutputNeeds {
 }
 
 impl OutputNeeds {
-    /// The kinds that it must see.
     pub(crate) fn kinds(self) -> Kinds {
         let mut kinds = Kinds::NONE;
         if self.mark_aux {

@@ -52,8 +52,7 @@ pub(crate) fn write_records(
         Ok(())
     };
     each_batch(recording, chain, reading, touched, work, done)?;
-    // The last guard against losing records: an early stop must not look like the end of the recording.
-    // Expanded data has another size.
+    // An early stop must not look like the end of the recording. Expanded data has another size.
     let done = session.report.read.bytes - done_before;
     let expected = recording.data_size().filter(|_| whole && !reading.open);
     ensure!(
@@ -127,9 +126,8 @@ fn judge_damage(batch: &Batch, pipe: bool, damage: Damage, session: &mut Session
 /// The records that the passes and the form of the output need to see.
 struct Wanted {
     kinds: Kinds,
-    /// The kinds that any of them except the first pass needs.
+    /// The kinds that the form, or any pass but the first, needs.
     after_first: Kinds,
-    /// The places at which a record of any kind is needed, sorted.
     places: Vec<Place>,
 }
 

@@ -107,7 +107,6 @@ pub fn scan_two<R, E: From<Error>>(
                     let (sender, receiver) = bounded(2);
                     let spawned = thread::Builder::new().spawn_scoped(scope, move || {
                         for batch in batches {
-                            // `work` may return early.
                             if sender.send(batch).is_err() {
                                 break;
                             }

@@ -51,11 +51,9 @@ pub struct Session {
     pub(crate) stored: bool,
     /// True if it is known after a survey that no record stays inside a COMPRESSED one.
     pub(crate) nothing_hidden: bool,
-    /// True if feature AUXTRACE must be rebuilt.
     pub(crate) rebuild_aux_index: bool,
     /// True to omit bytes of the input outside all sections.
     pub(crate) drops_unnamed: bool,
-    /// The number of these bytes.
     unnamed: u64,
     /// The number of threads that passes may use; with 1, only the calling thread works.
     pub threads: usize,
@@ -179,7 +177,6 @@ impl Session {
         new
     }
 
-    /// Adds the ids of header records when all records have been read.
     pub(crate) fn add_late_build_ids(&mut self) {
         let late = std::mem::take(&mut self.late_build_ids);
         self.add_build_ids(&late);

@@ -13,11 +13,9 @@ pub(crate) const WORTH_SHARING: usize = 1 << 20;
 /// Minimum size to join to a run; copying fewer bytes is cheaper.
 const WORTH_JOINING: usize = 64 << 10;
 
-/// An output that can share blocks with other files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharing<'a> {
     output: &'a File,
-    /// Size of a block, bytes.
     block: u64,
 }
 

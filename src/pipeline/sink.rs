@@ -55,7 +55,6 @@ impl<'a> Sink<'a> {
         self.held
     }
 
-    /// Inserts zeros into the bytes held back.
     pub(crate) fn insert(&mut self, at: u64, zeros: u64) {
         self.buffer.splice(at as usize..at as usize, std::iter::repeat_n(0, zeros as usize));
         self.position += zeros;
@@ -67,7 +66,6 @@ impl<'a> Sink<'a> {
         self.put(bytes)
     }
 
-    /// Appends a range of bytes, which may be stored at an offset of a file.
     pub(crate) fn append_stored(
         &mut self,
         place: Option<&(Arc<File>, u64)>,
@@ -92,7 +90,6 @@ impl<'a> Sink<'a> {
         self.write_buffer()
     }
 
-    /// Shares the run as far as possible, and copies the rest.
     fn end_run(&mut self) -> io::Result<()> {
         let Some(run) = self.run.take() else { return Ok(()) };
         let mut done = 0;
@@ -121,8 +118,7 @@ impl<'a> Sink<'a> {
         }
         let written = self.inner.write_all(bytes);
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(EFAULT)) {
-            // The kernel could not read the bytes, because their file was truncated. Reading them here raises
-            // SIGBUS for its handler.
+            // The kernel could not read the bytes: their file was truncated. Reading them raises SIGBUS.
             std::hint::black_box(bytes.iter().fold(0, |sum, byte| sum ^ byte));
         }
         written

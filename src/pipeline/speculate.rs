@@ -14,7 +14,6 @@ use crate::error::{Context as _, Result};
 use crate::expanded::{Stored, expanded};
 use crate::ordered::ordered;
 
-/// How COMPRESSED records are read.
 pub(crate) enum Open<'a> {
     No,
     /// Replaced with their contents.
@@ -55,7 +54,6 @@ pub(crate) fn each<W: Send, R: Send + 'static>(
 /// types: copies for the ten callers of a package doubled its build time.
 type AnyResult = Box<dyn Any + Send>;
 
-/// Processes a batch, with the number of a worker.
 type Step<'a> = &'a (dyn Fn(usize, perfx_format::Result<Batch>) -> AnyResult + Sync);
 
 type Done<'a> = &'a mut dyn FnMut(AnyResult) -> Result<()>;
@@ -104,7 +102,6 @@ struct InOrder<'s, 'o> {
     open: Option<Open<'o>>,
     /// `None` after the end.
     batches: Option<Batches>,
-    /// The number of the calling thread's worker.
     worker: usize,
     step: Step<'s>,
 }

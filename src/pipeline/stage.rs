@@ -20,7 +20,6 @@ pub(crate) enum Kind {
     Rewrite(Box<dyn AnyRewrite>),
 }
 
-/// Creates a rewrite.
 pub(crate) type Beginning = dyn FnOnce(&mut Begin<'_>) -> Result<Stage> + Send;
 
 impl Stage {
@@ -41,7 +40,6 @@ impl Stage {
     }
 }
 
-/// [`Survey`](crate::Survey) without its type.
 pub(crate) trait AnySurvey: Any + Send {
     fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds;
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;

@@ -47,7 +47,6 @@ pub(crate) struct Writer<'a> {
     moved: bool,
     /// Records dropped because they would become part of the front of pipe data.
     misplaced: BTreeMap<RecordType, u64>,
-    /// The kinds of all records read.
     pub(crate) kinds: Kinds,
     /// Positions of AUXTRACE records dropped by passes, bytes from the start of the input.
     dropped_aux: HashSet<u64>,
@@ -133,7 +132,6 @@ impl<'a> Writer<'a> {
 
     fn pipe_front(&mut self, recording: &Recording, session: &mut Session) -> Result<()> {
         let endian = recording.endian;
-        // Unchanged sections are copied.
         let is_kept = recording.form == Form::Pipe
             && session.events == recording.events
             && session.event_types == recording.event_types;
@@ -163,8 +161,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The leading records of pipe data with a new feature COMPRESSED, so that compressing and decompressing
-    /// gives the same pipe.
+    /// The leading records of pipe data with the new COMPRESSED, so that decompressing restores the pipe.
     fn pipe_head(&mut self, recording: &Recording, session: &Session) -> Result<()> {
         let endian = recording.endian;
         self.append(&Magic::pipe_header(endian))?;
@@ -230,7 +227,6 @@ impl<'a> Writer<'a> {
         self.marks.iter_mut().for_each(|mark| mark.at += by);
     }
 
-    /// True for a file that has no records yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_some() && self.sink.position() == self.data_offset
     }
@@ -366,7 +362,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Warns that perf reads these events in a file, but not in a pipe.
 fn say_unordered(session: &mut Session) {
     // perf sorts a pipe, which has no event when opened, but not such a file (tools/perf/util/session.c).
     let is_stat = session.feature(Feature::STAT).is_some();
@@ -377,7 +372,6 @@ fn say_unordered(session: &mut Session) {
     }
 }
 
-/// Warns that perf reads these events in a pipe, but refuses them in a file.
 fn say_refused(session: &mut Session) {
     // evlist__valid_sample_type in tools/perf/util/evlist.c, except for recordings of perf stat.
     if session.feature(Feature::STAT).is_none()
@@ -392,7 +386,6 @@ fn unwritable(error: io::Error) -> crate::Error {
     Error::io("can't write the output", error).into()
 }
 
-/// Moves bytes of a file towards its end.
 fn move_back(file: &File, range: Range<u64>, by: u64) -> io::Result<()> {
     let mut buffer = vec![0; MOVED_AT_ONCE.min(range.end - range.start) as usize];
     let mut end = range.end;

@@ -16,9 +16,7 @@ use crate::Result;
 use crate::json::{Kind, Place};
 use crate::render::with_odd;
 
-/// The result of reading the records of both.
 pub(super) struct Compared {
-    /// The number of equal records at the front.
     pub(super) records: u64,
     pub(super) first: Option<FirstRecord>,
     pub(super) sides: [Aside; 2],
@@ -33,7 +31,7 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Handles a record whose contents belong to the header; false for any other.
+    /// Takes a record that belongs to the header; false for any other.
     fn take(&mut self, record: &Record<'_>, form: Form) -> perfx_format::Result<bool> {
         if let Some((id, name)) = name_update(record) {
             self.names.insert(id, name.to_vec());
@@ -54,7 +52,7 @@ impl Aside {
     }
 }
 
-/// The records of one recording without those that belong to the header.
+/// The records of one recording, except those that belong to the header.
 struct Records<'i> {
     batches: &'i mut dyn Iterator<Item = perfx_format::Result<Batch>>,
     form: Form,
@@ -92,18 +90,15 @@ impl Records<'_> {
         self.batch.as_ref().is_none_or(|batch| !batch.kinds.intersects(header))
     }
 
-    /// The rest of the current batch.
     fn rest(&self) -> &[u8] {
         self.batch.as_ref().map_or(&[], |batch| &batch.bytes[self.at..])
     }
 
-    /// The record found by `seek`.
     fn record(&self) -> Result<Option<(Record<'_>, &Layouts)>> {
         let Some(batch) = &self.batch else { return Ok(None) };
         Ok(batch.walk().record_at(self.at)?.map(|record| (record, &*batch.layouts)))
     }
 
-    /// The number of records in the next `bytes`, which end at a record boundary.
     fn count(&self, bytes: usize) -> Result<u64> {
         let Some(batch) = &self.batch else { return Ok(0) };
         if self.at == 0 && bytes == batch.bytes.len() {
@@ -247,7 +242,6 @@ impl FirstRecord {
     }
 }
 
-/// The fields shown of a record that differs.
 fn record_fields<'a>(record: &Record<'a>, layouts: &Layouts) -> ValueFields<'a> {
     let misc = misc_names(record.kind(), record.misc());
     let mut fields: ValueFields<'a> = vec![("misc", Value::Name(misc))];

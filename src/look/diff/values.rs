@@ -46,7 +46,6 @@ impl Shown {
         Shown { text: render::value(value, Style::default()), json: json!(ShownValue(value)) }
     }
 
-    /// A number of bytes that are not shown.
     pub(super) fn bytes(bytes: usize) -> Shown {
         Shown { text: bytes_of(bytes), json: bytes.into() }
     }
@@ -62,14 +61,12 @@ impl Shown {
 }
 
 impl Difference {
-    /// Two values of a field.
     pub(super) fn between(place: &str, field: &str, a: &Value<'_>, b: &Value<'_>) -> Difference {
         let (a, b) = (Some(Shown::new(a)), Some(Shown::new(b)));
         Difference { place: place.to_owned(), field: field.to_owned(), a, b }
     }
 }
 
-/// The fields that differ, in the order of `a`.
 pub(super) fn differences(place: &str, a: &ValueFields<'_>, b: &ValueFields<'_>) -> Vec<Difference> {
     let find = |fields: &ValueFields<'_>, name: &str| {
         fields.iter().find(|(other, _)| *other == name).map(|(_, value)| Shown::new(value))

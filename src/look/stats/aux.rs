@@ -1,4 +1,4 @@
-//! The statistics of AUX data: the tracers, the amount of data in each buffer, and the time span.
+//! Statistics of AUX data: the tracers, the amount of data in each buffer, and the time span.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,26 +84,21 @@ impl AuxBuffer {
     }
 }
 
-/// Statistics of AUXTRACE_INFO, AUXTRACE and AUX records.
 #[derive(Debug, Default)]
 pub(crate) struct AuxTally {
     tracers: BTreeSet<AuxtraceInfo>,
-    /// The contents of each buffer, by CPU and tid.
     buffers: BTreeMap<(u32, u32), BufferCount>,
-    /// The time span of the AUX records.
     times: Span,
 }
 
-/// The contents of the AUXTRACE records of a buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct BufferCount {
     records: u64,
     bytes: u64,
-    /// The number of PSB packets, if the AUX data is from Intel PT.
     psb: u64,
 }
 
-/// Maximum number of buffers that are counted separately. A recording has one for each CPU or thread.
+/// Maximum number of separate buffers. A recording has one for each CPU or thread.
 const BUFFERS_MAX: usize = 1 << 14;
 
 impl AuxTally {
@@ -144,7 +139,7 @@ impl AuxTally {
         }
     }
 
-    /// Adds to the counts of a buffer. Buffers beyond the limit are counted together, without CPU and thread.
+    /// Adds to a buffer. Buffers beyond the limit are counted together, without CPU and thread.
     fn add(&mut self, buffer: (u32, u32), held: BufferCount) {
         let known = self.buffers.contains_key(&buffer) || self.buffers.len() < BUFFERS_MAX;
         let buffer = if known { buffer } else { (Auxtrace::ANY, Auxtrace::ANY) };
@@ -160,7 +155,6 @@ impl AuxTally {
         self.times.join(later.times);
     }
 
-    /// The statistics, including those of `tally`.
     pub(crate) fn count(&self, tally: &Tally) -> AuxCount {
         let tracer = |info: &AuxtraceInfo| match info.tracer() {
             Some(name) => Cow::Borrowed(name),
@@ -178,7 +172,7 @@ impl AuxTally {
         let [truncated, partial, collisions] = tally.aux_lost;
         AuxCount {
             bytes: tally.aux_bytes,
-            // A larger one is wrong.
+            // A larger number is wrong.
             written_bytes: u64::try_from(tally.aux_written).unwrap_or(u64::MAX),
             truncated,
             partial,

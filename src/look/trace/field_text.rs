@@ -1,4 +1,4 @@
-//! Shows a single field of a tracepoint as its print format does, such as the names of its flags.
+//! Shows a single field of a tracepoint as its print format does, such as the names of flags.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::parse::{Directive, Expr, Style, TextPart};
 use super::text::{Values, WORK_MAX};
 use super::{Kernel, TracePrinter};
 
-/// The part of a print format that shows one field, and only this one.
+/// The part of a print format that shows this field only.
 #[derive(Clone, Debug)]
 pub struct FieldText {
     parts: Vec<TextPart>,
@@ -19,7 +19,7 @@ pub struct FieldText {
 }
 
 impl TracePrinter<'_> {
-    /// The text of a field, if the print format shows it by names, or by several numbers.
+    /// The text of a field, if the print format shows it by names or by several numbers.
     pub fn field_text(&self, name: &str) -> Option<FieldText> {
         let (field, parts) = self.field_parts(name)?;
         let shows = |part: &TextPart| part.shows(field).is_some();
@@ -44,7 +44,7 @@ impl TracePrinter<'_> {
             .is_some_and(|(field, parts)| parts.iter().any(|part| part.shows(field).is_some_and(is_function)))
     }
 
-    /// The number of a field that is not a text itself, and the parts of the print format.
+    /// The number of a field that is not a text, and the parts of the print format.
     fn field_parts(&self, name: &str) -> Option<(usize, &[TextPart])> {
         let field = self.fields.iter().position(|field| field.name == name && !field.is_text)?;
         Some((field, &self.parts.as_ref().ok()?.parts))
@@ -65,7 +65,7 @@ impl FieldText {
 }
 
 impl TextPart {
-    /// The directive, if it shows this field and no other.
+    /// The directive, if it shows only this field.
     fn shows(&self, field: usize) -> Option<&Directive> {
         let TextPart::Value(of) = self else { return None };
         let is_alone = of.given.iter().all(Option::is_none) && of.of.is_of(field);
@@ -74,7 +74,6 @@ impl TextPart {
 }
 
 impl Expr {
-    /// True if it contains no field other than this one.
     fn is_of(&self, field: usize) -> bool {
         match self {
             Expr::Number(_) | Expr::Text(_) => true,

@@ -4,7 +4,6 @@ use std::net::Ipv6Addr;
 
 use perfx_format::Endian;
 
-/// A notation for bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Notation {
     Ipv4 {
@@ -28,7 +27,6 @@ pub(super) enum Notation {
     },
 }
 
-/// The order of the bytes of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     Network,
@@ -45,15 +43,14 @@ pub(super) enum Ipv6 {
     Short,
 }
 
-/// The values of `sa_family`.
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
 impl Notation {
-    /// The notation that begins the text after `%p`, and the text after it.
+    /// The notation at the start of the text after `%p`, and the text after it.
     pub(super) fn parse(text: &str) -> Option<(Notation, &str)> {
         let (letter, rest) = text.split_at_checked(1)?;
-        // The first prefix that the text has, or a default.
+        // The first matching prefix, or a default.
         fn take<'t, T: Copy>(text: &'t str, of: &[(&str, T)], default: T) -> (T, &'t str) {
             let found = of.iter().find_map(|(prefix, value)| Some((*value, text.strip_prefix(prefix)?)));
             found.unwrap_or((default, text))
@@ -117,7 +114,6 @@ impl Notation {
                         let address = ipv6.text(bytes.get(8..)?.first_chunk()?);
                         port_of().map_or(address.clone(), |port| format!("[{address}]:{port}"))
                     }
-                    // As in perf.
                     _ => String::new(),
                 }
             }
@@ -177,7 +173,6 @@ fn short_ipv6(bytes: [u8; 16]) -> String {
     format!("{}{a}.{b}.{c}.{d}", text.strip_suffix("1:1").unwrap_or(&text))
 }
 
-/// Two digits for each byte.
 pub(super) fn dump(bytes: &[u8], between: &str) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }
@@ -193,7 +188,7 @@ pub(super) fn bitmap(bytes: &[u8], endian: Endian) -> String {
     chunks.join(",")
 }
 
-/// The numbers of the bits that are set in a bitmap: `0-3,8`.
+/// The set bits of a bitmap: `0-3,8`.
 pub(super) fn bit_list(bytes: &[u8], endian: Endian) -> String {
     let at = |byte: usize| if endian == Endian::Little { bytes[byte] } else { bytes[bytes.len() - 1 - byte] };
     let is_set = |bit: &usize| at(bit / 8) >> (bit % 8) & 1 != 0;

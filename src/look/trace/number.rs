@@ -1,6 +1,5 @@
-//! Calculates with integers of C: their sizes and signs count as in the kernel.
+//! Calculates with C integers: sizes and signs count as in the kernel.
 
-/// A type of integers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct IntType {
     /// From 1 to 8.
@@ -8,7 +7,6 @@ pub(super) struct IntType {
     pub(super) signed: bool,
 }
 
-/// A number that its type can hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Number {
     value: i128,
@@ -31,7 +29,6 @@ impl IntType {
         Number { value, of: self }
     }
 
-    /// The type in which C calculates with numbers of this type.
     fn promoted(self) -> IntType {
         if self.bytes < IntType::INT.bytes { IntType::INT } else { self }
     }
@@ -48,7 +45,7 @@ impl IntType {
 }
 
 impl Number {
-    /// A number as C writes it: `12`, `0x1f`, `017`, `1UL`. `None` if it is not one, or larger than 64 bits.
+    /// A number as C writes it: `12`, `0x1f`, `017`, `1UL`. `None` for anything else, and above 64 bits.
     pub(super) fn parse(text: &str) -> Option<Number> {
         let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
         let suffix = &text[digits.len()..];
@@ -69,7 +66,6 @@ impl Number {
         Some(numbers.find(|number| number.value == value).unwrap_or(IntType::U64.number(value)))
     }
 
-    /// Its value, in 64 bits.
     pub(super) fn wide(self) -> i64 {
         self.value as i64
     }
@@ -83,12 +79,10 @@ impl Number {
         self.value != 0
     }
 
-    /// Converts it to another type.
     pub(super) fn to(self, of: IntType) -> Number {
         of.number(self.value)
     }
 
-    /// The result of a unary operator.
     pub(super) fn unary(self, sign: u8) -> Number {
         let of = self.of.promoted();
         match sign {

@@ -1,4 +1,4 @@
-//! Parses print formats of tracepoints: a format of printf, and its arguments, which are expressions of C.
+//! Parses print formats of tracepoints: a format of printf, and its arguments, which are C expressions.
 
 use perfx_format::tracepoint::{NamedField, TraceFieldKind};
 
@@ -6,18 +6,16 @@ use super::notation::Notation;
 use super::number::{IntType, Number};
 use crate::render::{printable, readable};
 
-/// Maximum depth of an expression, and maximum number of its operators.
+/// Maximum depth and number of operators of an expression.
 const DEPTH_MAX: u32 = 64;
 const OPERATORS_MAX: usize = 1 << 10;
 
-/// Maximum width of a number.
 pub(super) const WIDTH_MAX: usize = 256;
 
-/// The parts of a text.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Parts {
     pub(super) parts: Vec<TextPart>,
-    /// The names of variables and constants of the kernel whose values are not recorded.
+    /// Variables and constants of the kernel whose values are not recorded.
     pub(super) unknown: Vec<String>,
 }
 
@@ -27,7 +25,6 @@ pub(super) enum TextPart {
     Value(Box<Directive>),
 }
 
-/// `%5d` with its value.
 #[derive(Clone, Debug)]
 pub(super) struct Directive {
     pub(super) width: Width,
@@ -69,7 +66,6 @@ pub(super) enum Base {
     Pointer,
 }
 
-/// Flags, width and precision of a format.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Width {
     pub(super) left: bool,
@@ -85,7 +81,6 @@ pub(super) struct Width {
 pub(super) enum Expr {
     Number(Number),
     Text(String),
-    /// A field by its index.
     Field(usize),
     /// The data that a field locates, and its length, bytes.
     Located(usize),
@@ -117,12 +112,10 @@ pub(super) enum Cast {
     Bool,
     /// The type of the integers that it points to, if known.
     Pointer(Option<IntType>),
-    /// A type of unknown size.
     Other,
 }
 
 impl Expr {
-    /// True if it has a text.
     fn is_text(&self, fields: &[NamedField<'_>]) -> bool {
         match self {
             Expr::Text(_) | Expr::Flags(..) | Expr::Symbolic(..) => true,
@@ -130,13 +123,12 @@ impl Expr {
             Expr::Either(parts) => parts[1].is_text(fields) && parts[2].is_text(fields),
             // A null pointer.
             Expr::Cast(Cast::Pointer(_), of) if matches!(**of, Expr::Number(_)) => true,
-            // An address of a text that the recording may hold.
+            // The address of a text that the recording may hold.
             Expr::Field(field) if fields[*field].kind == TraceFieldKind::Pointer => true,
             _ => self.is_array(fields),
         }
     }
 
-    /// True if it is an array in the raw data.
     fn is_array(&self, fields: &[NamedField<'_>]) -> bool {
         match self {
             Expr::Located(_) => true,
@@ -153,7 +145,6 @@ impl Expr {
         }
     }
 
-    /// True if it has a value.
     fn is_number(&self, fields: &[NamedField<'_>]) -> bool {
         match self {
             Expr::Number(_) | Expr::Length(_) => true,
@@ -167,7 +158,7 @@ impl Expr {
     }
 }
 
-/// The binary operators of C, the highest precedence first; longer ones before their prefixes.
+/// The highest precedence first; longer ones before their prefixes.
 const OPERATORS: [&[&str]; 10] = [
     &["*", "/", "%"],
     &["+", "-"],
@@ -181,7 +172,7 @@ const OPERATORS: [&[&str]; 10] = [
     &["||"],
 ];
 
-/// Constants that kernels before 4.1 write by their names.
+/// Constants that kernels before 4.1 write by name.
 const CONSTANTS: [(&str, i64); 12] = [
     ("HI_SOFTIRQ", 0),
     ("TIMER_SOFTIRQ", 1),
@@ -202,10 +193,9 @@ struct Parser<'p> {
     fields: &'p [NamedField<'p>],
     /// The size of `long` and of pointers, bytes.
     long: u8,
-    /// The number of operators in the current value.
     operators: usize,
     unknown: Vec<String>,
-    /// True in the number of a name, where constants of the kernel have their values.
+    /// Inside a number that has a name: constants of the kernel have their values there.
     in_names: bool,
 }
 
@@ -224,7 +214,6 @@ pub(super) fn parse(text: &str, fields: &[NamedField<'_>], long: u8) -> Result<P
     }
 }
 
-/// The beginning of a text, for a message.
 fn first(text: &str) -> String {
     let word: String = text.chars().take(20).take_while(|letter| !letter.is_whitespace()).collect();
     readable(word.as_bytes())
@@ -324,7 +313,7 @@ fn digits(rest: &mut &str) -> Option<usize> {
     if number.is_empty() { None } else { Some(number.parse().unwrap_or(usize::MAX)) }
 }
 
-/// The style of `%p` with the letters after it, which it takes; `None` if they are not known.
+/// The style of `%p` and the letters after it, which are consumed; `None` if they are unknown.
 fn pointer(rest: &mut &str) -> Option<Style> {
     if let Some((notation, after)) = Notation::parse(rest) {
         *rest = after;
@@ -373,7 +362,6 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// A name; empty if there is none.
     fn word(&mut self) -> &'p str {
         self.rest = self.rest.trim_start();
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
@@ -382,10 +370,9 @@ impl<'p> Parser<'p> {
         word
     }
 
-    /// Adjacent string literals.
     fn string(&mut self) -> Result<String, String> {
         let mut text = String::new();
-        // The text of a format may contain commands for a terminal.
+        // The format may contain commands for a terminal.
         let push = |text: &mut String, letter: char| match letter {
             '\n' | '\t' => text.push(letter),
             letter => *text += &printable(letter.encode_utf8(&mut [0; 4])),
@@ -407,7 +394,6 @@ impl<'p> Parser<'p> {
                     'r' => push(&mut text, '\r'),
                     other => push(&mut text, other),
                 },
-                // As in perf.
                 letter if letter.is_control() && letter != '\n' => {
                     return Err("a string has a control character".to_owned());
                 }
@@ -417,7 +403,6 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// An expression; `depth` is its nesting depth.
     fn expr(&mut self, depth: u32) -> Result<Expr, String> {
         let condition = self.operation(OPERATORS.len(), depth + 1)?;
         if !self.takes("?") {
@@ -447,7 +432,7 @@ impl<'p> Parser<'p> {
     fn operator(&mut self, of: &[&'static str]) -> Option<&'static str> {
         self.rest = self.rest.trim_start();
         let found = *of.iter().find(|sign| self.rest.starts_with(**sign))?;
-        // `&` is not `&&`, nor `<` the beginning of `<<`.
+        // `&` is not the beginning of `&&` here.
         let longer = ["&&", "||", "<<", ">>"]
             .iter()
             .any(|sign| sign.len() > found.len() && sign.starts_with(found) && self.rest.starts_with(sign));
@@ -488,7 +473,6 @@ impl<'p> Parser<'p> {
         Ok(of)
     }
 
-    /// An operand without operators.
     fn primary(&mut self, depth: u32) -> Result<Expr, String> {
         if self.rest.starts_with('"') {
             return self.string().map(Expr::Text);
@@ -527,7 +511,7 @@ impl<'p> Parser<'p> {
             let known = CONSTANTS.iter().find(|(constant, _)| self.in_names && *constant == word);
             let value = known.map_or(0, |(_, value)| *value);
             if known.is_none() {
-                // perf calculates with 0, too.
+                // perf, too, calculates with 0.
                 self.unknown.push(word.to_owned());
             }
             return Ok(Expr::Number(wide(value)));
@@ -600,7 +584,7 @@ impl<'p> Parser<'p> {
         found.ok_or_else(|| format!("there is no field `{}`", first(name)))
     }
 
-    /// A field with the place of data.
+    /// A field that locates data.
     fn located(&mut self) -> Result<usize, String> {
         let field = self.field()?;
         match self.fields[field].kind {
@@ -626,7 +610,6 @@ impl<'p> Parser<'p> {
         }
     }
 
-    /// A cast in parentheses; `None` if they hold something else.
     fn cast(&mut self) -> Option<Cast> {
         let (inner, rest) = self.rest.strip_prefix('(')?.split_once(')')?;
         let cast = self.cast_to(inner)?;
@@ -689,7 +672,7 @@ impl<'p> Parser<'p> {
         })
     }
 
-    /// Numbers with their names, `, { 1, "ONE" }, …`; without those whose numbers are not recorded.
+    /// Numbers with their names, `, { 1, "ONE" }, …`, except numbers that are not recorded.
     fn names(&mut self, depth: u32) -> Result<Vec<(i64, String)>, String> {
         let mut names = Vec::new();
         let before = self.operators;

@@ -13,10 +13,10 @@ use crate::render::readable;
 /// Maximum length of the text of a sample, bytes.
 pub(super) const TEXT_MAX: usize = 1 << 16;
 
-/// Maximum size of a set of bits, bytes: 65,536 CPUs.
+/// 65,536 CPUs.
 const BITS_MAX: usize = 1 << 13;
 
-/// Maximum length of all texts of a sample before they are cut to a precision, bytes.
+/// All texts of a sample before they are cut to a precision, bytes.
 pub(super) const WORK_MAX: usize = 4 * TEXT_MAX;
 
 /// Finds the kernel's function at an address: its name, and the distance from its start, bytes.
@@ -27,14 +27,14 @@ pub(super) struct Values<'a, 'f> {
     pub(super) fields: &'a [NamedField<'a>],
     pub(super) raw: &'a [u8],
     pub(super) endian: Endian,
-    /// Texts of the kernel by their addresses, escaped for terminals.
+    /// Texts of the kernel by address, escaped for terminals.
     pub(super) texts: &'a HashMap<u64, String>,
     pub(super) functions: &'a mut FindFunction<'f>,
-    /// The number of bytes of text that may still be made, including those that a precision cuts off.
+    /// Bytes of text that may still be written, including those that a precision cuts off.
     pub(super) work: usize,
 }
 
-/// Data in a sample: the raw data from its first byte on, and the data's size.
+/// Data in a sample: the raw data from its first byte on, and its size.
 struct Data<'a> {
     from: &'a [u8],
     size: usize,
@@ -74,7 +74,7 @@ impl<'a> Values<'a, '_> {
             Style::Text => {
                 let mut text = String::new();
                 self.text(of, &mut text)?;
-                // Even if most of it is cut off.
+                // Counts even if most of it is cut off.
                 self.work = self.work.checked_sub(text.len())?;
                 if let Some(precision) = width.precision {
                     text = text.chars().take(precision).collect();
@@ -170,13 +170,12 @@ impl<'a> Values<'a, '_> {
         (out.len() <= TEXT_MAX).then_some(())
     }
 
-    /// A set of bits; `None` if it is too large.
+    /// `None` if there are too many bits.
     fn bits(&self, bytes: &[u8], as_list: bool) -> Option<String> {
         let text = if as_list { bit_list } else { bitmap };
         (bytes.len() <= BITS_MAX).then(|| text(bytes, self.endian))
     }
 
-    /// The data of an array.
     fn data(&self, of: &Expr) -> Option<Data<'a>> {
         let place = match of {
             Expr::Cast(_, of) => return self.data(of),
@@ -232,7 +231,6 @@ impl<'a> Values<'a, '_> {
         })
     }
 
-    /// A number of a field.
     fn element(&self, field: &NamedField<'_>, index: usize) -> Option<Number> {
         let bytes = u8::try_from(field.number_size).ok()?;
         let of = |signed| IntType { bytes, signed };
@@ -290,7 +288,6 @@ fn padded(out: &mut String, text: &str, width: Width) {
     pad(out, start, width);
 }
 
-/// Adds blanks to the text from `start` on.
 fn pad(out: &mut String, start: usize, width: Width) {
     let blanks = width.width.min(TEXT_MAX).saturating_sub(out[start..].chars().count());
     insert(out, if width.left { out.len() } else { start }, " ", blanks);

@@ -1,4 +1,4 @@
-//! Collects the records that change an address space, in the order in which they were read.
+//! Collects the records that change an address space, in the order in which they are read.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -14,22 +14,20 @@ use super::map::{Hit, Map};
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub(super) maps: Vec<(Key, Map)>,
-    /// Forks and execs.
     pub(super) begins: Vec<Begin>,
     pub(super) dsos: Dsos,
 }
 
-/// DSOs in the order in which they were first mapped, each once, with the flags of that mapping.
+/// DSOs in the order in which they were first mapped, with the flags of that mapping.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dsos {
     pub(super) list: Vec<(Dso, u32)>,
-    /// The index of each DSO in `list`, by hash.
     pub(super) numbers: HashTable<u32>,
     pub(super) hasher: RandomState,
 }
 
 impl Dsos {
-    /// The number of a DSO, which is added to the list if it is new.
+    /// The number of a DSO, which is added if it is new.
     fn number(&mut self, dso: Dso, flags: u32) -> u32 {
         let Dsos { list, numbers, hasher } = self;
         let next = list.len() as u32;
@@ -112,12 +110,11 @@ impl Changes {
     }
 }
 
-/// A fork or an exec.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begin {
     pub(super) at: OrderKey,
     pub(super) key: Key,
-    /// The pid of the parent process; [`KERNEL`] for an exec.
+    /// [`KERNEL`] for an exec.
     pub(super) parent: u32,
     /// The number of mappings before it in the file.
     pub(super) mapping: u32,

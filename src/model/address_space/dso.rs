@@ -73,7 +73,7 @@ impl Space {
     }
 }
 
-/// An identity that distinguishes two files of the same name.
+/// Distinguishes two files of the same name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Identity {
     /// MMAP has only the name.
@@ -119,7 +119,7 @@ pub struct Dso {
     pub kernel: bool,
     /// The name in the MMAP record.
     pub name: Box<[u8]>,
-    /// The identity that distinguishes it from other files of that name.
+    /// Distinguishes it from other files of that name.
     pub identity: Identity,
 }
 
@@ -150,7 +150,7 @@ pub struct Mapping<'a> {
     pub is_code: bool,
     /// The name of the mapped file.
     pub name: &'a [u8],
-    /// The identity that distinguishes it from other files of that name.
+    /// Distinguishes it from other files of that name.
     pub identity: Identity,
 }
 

@@ -2,7 +2,6 @@
 
 use perfx_format::OrderKey;
 
-/// Marks a missing slot, mapping or span.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Finds the newest of many overlapping mappings over an address at a slot, in logarithmic time.
 //!
 //! A segment tree: leaf n covers the addresses from bound n to the next bound, an inner node those of both
-//! its children. A mapping is listed at the few nodes that together cover its addresses. A node's list
-//! contains the newest of its mappings by slot.
+//! its children. A mapping is listed at the few nodes that together cover its addresses. Each node's list has
+//! the newest of its mappings by slot.
 
 use std::ops::Range;
 
@@ -10,7 +10,6 @@ use super::map::{Map, NONE};
 
 #[derive(Debug)]
 pub(super) struct Newest {
-    /// The starts and ends of mappings, ascending.
     bounds: Vec<u64>,
     /// The list of node n is `listed[first[n]..first[n + 1]]`. Node 1 is the root, 2n and 2n + 1 are the
     /// children of n, and leaf n is node `bounds.len()` + n.
@@ -24,7 +23,7 @@ impl Newest {
     pub(super) fn new(first_slot: usize, mapping_at: &[u32], until: &[u32], maps: &[Map]) -> Option<Newest> {
         let own = (0..).zip(&mapping_at[first_slot..]);
         let own = own.filter_map(|(number, &mapping)| Some((number, maps.get(mapping as usize)?)));
-        // Sorted with their mappings, so that none must search for its leaves. Slots without one have none.
+        // Sorted with their mappings, so that none must search for its leaves; slots without one have none.
         let mut ends: Vec<(u64, u32, u8)> =
             own.flat_map(|(number, map)| [(map.start, number, 0), (map.end, number, 1)]).collect();
         ends.sort_unstable_by_key(|(bound, ..)| *bound);
@@ -54,14 +53,14 @@ impl Newest {
         }
         let mut next = first.clone();
         let mut listed = vec![(NONE, NONE); first.last().map_or(0, |&len| len as usize)];
-        // The valid mappings, the newest last: they end in the opposite order.
+        // Valid mappings, the newest last: they end in the opposite order.
         let mut open: Vec<usize> = Vec::new();
         for slot in first_slot..mapping_at.len() {
             while let Some(&ended) = open.last().filter(|&&open| until[open] as usize <= slot) {
                 open.pop();
                 nodes(ended, &mut |node| {
                     let list = &listed[first[node] as usize..next[node] as usize];
-                    // Entries after its own are nested in it; the entry before its own holds again.
+                    // Entries after its own are nested in it; the entry before its own is valid again.
                     let own = list.partition_point(|&(from, _)| from as usize <= ended);
                     let before = own.checked_sub(2).map_or(NONE, |before| list[before].1);
                     listed[next[node] as usize] = (slot as u32, before);
@@ -112,12 +111,10 @@ fn nodes(Range { start: mut from, end: mut until }: Range<usize>, each: &mut dyn
 
 #[cfg(test)]
 impl Newest {
-    /// Memory in use, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.bounds) + size_of_val(&*self.first) + size_of_val(&*self.listed)
     }
 
-    /// The largest number of nodes that one lookup visits.
     pub(super) fn depth(&self) -> u32 {
         (2 * self.bounds.len()).ilog2() + 1
     }

@@ -27,7 +27,7 @@ struct Span {
     slot: u32,
     /// The slot of its tree's root; [`NONE`] until the walk reaches it.
     root: u32,
-    /// True if it begins with an exec, which replaced the mappings of the span before it.
+    /// It begins with an exec, which replaced the mappings of the span before it.
     is_exec: bool,
 }
 
@@ -35,16 +35,14 @@ struct Span {
 #[derive(Debug, Default)]
 pub struct AddressSpaces {
     dsos: Vec<(Dso, u32)>,
-    /// The keys of the spaces, ascending.
+    /// Ascending.
     keys: Vec<Key>,
     /// The index of each space's first span, and the end.
     first: Vec<u32>,
-    /// By space and time.
     spans: Vec<Span>,
-    /// By span and time.
     maps: Vec<Map>,
     slots: Vec<u32>,
-    /// For each slot, the mapping that becomes valid there, if the slot belongs to a mapping.
+    /// For each slot, the mapping that becomes valid there, if any.
     mapping_at: Vec<u32>,
     /// For each slot, the slot from which on it is no longer valid.
     until: Vec<u32>,
@@ -58,7 +56,7 @@ pub struct AddressSpaces {
 const FEW: usize = 32;
 
 impl AddressSpaces {
-    /// Sorts the changes into spans. Changes with the same time keep the order in which they were collected.
+    /// Sorts the changes into spans. Changes with the same time keep their order.
     pub fn new(changes: Changes) -> AddressSpaces {
         let Changes { mut maps, mut begins, dsos } = changes;
         let Dsos { mut list, .. } = dsos;
@@ -143,13 +141,12 @@ impl AddressSpaces {
         self.spans[span].maps as usize..end
     }
 
-    /// Walks all trees and assigns the slots.
     fn number(&mut self, parents: Vec<u32>) {
         let children = Children::new(&parents, &self.spans);
         self.slots = vec![NONE; self.maps.len()];
         let slots = self.maps.len() + self.spans.len();
         (self.mapping_at, self.until) = (Vec::with_capacity(slots), Vec::with_capacity(slots));
-        // Forks with equal times may form a cycle, which has no root: then its first span becomes the root.
+        // Forks with equal times may form a cycle without a root: then its first span becomes the root.
         let roots = (0..parents.len()).filter(|&span| parents[span] == NONE).chain(0..parents.len());
         for root in roots {
             if self.spans[root].root == NONE {
@@ -248,7 +245,6 @@ impl AddressSpaces {
         })
     }
 
-    /// True if a mapping begins or ends inside the page.
     pub(super) fn splits(&self, page: u64) -> bool {
         self.split_pages.binary_search(&page).is_ok()
     }
@@ -262,7 +258,6 @@ struct Visit {
 }
 
 struct Children {
-    /// The index of each span's first child in the list.
     first: Vec<u32>,
     list: Vec<u32>,
 }

@@ -8,7 +8,7 @@ use perfx_format::record::spe_info::SpeCpu;
 #[derive(Debug)]
 pub(super) struct Cpus {
     pub(super) cpus: Option<Vec<SpeCpu>>,
-    /// The main id register of every CPU, if there is no list.
+    /// If there is no list, that of every CPU.
     pub(super) midr: Option<u64>,
 }
 

@@ -4,7 +4,6 @@
 use perfx_format::sample::memory as mem;
 use perfx_format::spe::{SpeRecord, events};
 
-/// The meaning of the data sources of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Encoding {
     /// Arm's own cores.
@@ -13,7 +12,7 @@ enum Encoding {
     HisiHip,
 }
 
-/// The CPUs whose data sources are known, by implementer and part.
+/// By implementer and part.
 const KNOWN: &[(Encoding, u64, &[u64])] = &[
     (
         Encoding::Common,
@@ -145,7 +144,7 @@ pub(super) fn data_source(record: &SpeRecord, midr: Option<u64>, reported: u64) 
     };
     if let Some(encoding) = midr.and_then(Encoding::of) {
         let load = encoding.load(record.source.unwrap_or(0));
-        // The source of a store has no meaning, except that it shows whether an AmpereOne reports one.
+        // The source of a store only shows whether an AmpereOne reports one.
         let is_known = encoding != Encoding::AmpereOne || load != 0;
         source |= if operation.is_store && is_known { NOT_KNOWN | mem::SNOOP_NA } else { load };
     }

@@ -13,7 +13,6 @@ use perfx_format::{Bytes, Origin};
 use super::cpus::Cpus;
 use super::data_source::data_source;
 
-/// The position of an AUXTRACE record and its data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) auxtrace: Auxtrace,
@@ -59,14 +58,13 @@ impl TracedRecord {
     }
 }
 
-/// A buffer: the chunks with one index, CPU and thread.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
     cpu: u32,
     tid: u32,
     midr: Option<u64>,
     reported: u64,
-    /// Its chunks; those before `next` have been read.
+    /// Those before `next` have been read.
     chunks: Vec<Chunk>,
     next: usize,
     data: Bytes,
@@ -150,7 +148,7 @@ impl SpeRecords {
         SpeRecords { stored, buffers, conv, has_time, waiting, turns, is_begun: false, key: 1, counts }
     }
 
-    /// The counts so far; the losses in a buffer are known at its end.
+    /// Losses in a buffer are known at its end.
     pub fn counts(&self) -> SpeCounts {
         self.counts
     }

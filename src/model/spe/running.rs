@@ -59,11 +59,9 @@ impl TaskChange {
 /// The current threads. Calls must be in the order of time.
 #[derive(Debug, Default)]
 pub struct Running {
-    /// The current thread of each CPU.
     running: HashMap<u32, u32>,
-    /// The process of each thread.
     processes: HashMap<u32, u32>,
-    /// True if decoded records contained the current thread; SWITCH records are then ignored.
+    /// Decoded records contained the current thread; SWITCH records are then ignored.
     has_context: bool,
 }
 
