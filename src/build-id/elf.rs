@@ -19,8 +19,7 @@ use rustix::fs::OFlags;
 use crate::BuildId;
 
 /// The read limit of one ELF file, bytes. A section table of a million entries fits. A damaged or hostile
-/// file that claims more, or whose segments all point at the same gigabyte, is an error and does not fill the
-/// memory.
+/// file that claims more, or whose segments all point at the same gigabyte, is an error.
 const MOST_READ: u64 = 64 << 20;
 
 /// The reason why a file's build-id could not be read.
@@ -226,7 +225,6 @@ where
     damage.map_or(Ok(None), |damage| Err(Error::Damaged(damage)))
 }
 
-/// Keeps the first error and continues with an empty list.
 fn pass_by<T>(first: &mut Option<String>, error: impl ToString) -> &'static [T] {
     first.get_or_insert_with(|| error.to_string());
     &[]

@@ -133,15 +133,12 @@ pub struct Finder {
     modules: Vec<OnceLock<Modules>>,
 }
 
-/// A search, with the reasons so far.
 #[derive(Default)]
 struct Search {
-    /// The build-id that the file must have, if known.
     wanted: Option<BuildId>,
     tried: Vec<(Source, Reason)>,
 }
 
-/// [`Answer::Found`] without the source.
 struct Hit {
     id: BuildId,
     place: PathBuf,
@@ -243,8 +240,7 @@ impl Finder {
                 search.accept(Source::Root(root.clone()), hit)
             }
             Object::Kernel | Object::Module(_) => self.of_release(object, root, modules, search),
-            // `make vdso_install` puts several below /lib/modules, and the recording does not show which one
-            // a process got.
+            // `make vdso_install` puts several below /lib/modules; a recording does not show the right one.
             Object::Vdso | Object::Vdso32 => None,
         })
     }
@@ -314,7 +310,6 @@ impl Finder {
         search.accept(Source::RunningKernel, hit)
     }
 
-    /// The running kernel, if it seems to be the recorded one.
     fn recorded_is_running(&self) -> Result<Running<'_>, Reason> {
         let running = Running(&self.places.system_root);
         let RecordedOn { release, arch, .. } = &self.places.recorded_on;

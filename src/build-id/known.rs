@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::BuildId;
 
-/// The maximum size of a list in a file, bytes.
 const LIST_MAX: u64 = 64 << 20;
 
 /// Reads a list with an entry in each line.
@@ -36,7 +35,6 @@ pub struct KnownIds {
     ids: HashMap<PathBuf, (BuildId, Spot)>,
 }
 
-/// The source of an entry, for errors.
 #[derive(Clone, Debug)]
 enum Spot {
     /// The n-th entry of the list, from 1.

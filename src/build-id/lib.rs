@@ -141,8 +141,7 @@ impl BuildId {
     }
 
     /// Hexadecimal spellings under which a file may be stored: equal ids of this length and of the usual
-    /// ones, shortest first. The first is the file's own, unless the id is one of the few that really end in
-    /// many zeros.
+    /// ones, shortest first. The first is the file's own, except for the few ids that end in many zeros.
     pub fn spellings(&self) -> impl Iterator<Item = String> {
         let used = self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let lengths = BTreeSet::from([usize::from(self.len), 8, 16, BuildId::MAX]);

@@ -25,12 +25,10 @@ pub(crate) struct Running<'a>(pub(crate) &'a Path);
 pub(crate) type Looked = (PathBuf, Result<Option<BuildId>, Error>);
 
 impl Running<'_> {
-    /// The host name, as `uname -n` prints it.
     pub(crate) fn host(self) -> Option<String> {
         self.inside("proc/sys/kernel/hostname").ok().map(|text| line(&text))
     }
 
-    /// The release of the running kernel, as `uname -r` prints it.
     pub(crate) fn release(self) -> Result<String, (PathBuf, Error)> {
         let file = self.0.join("proc/sys/kernel/osrelease");
         match self.inside("proc/sys/kernel/osrelease") {

@@ -19,7 +19,7 @@ mod operators;
 mod parse;
 mod print;
 
-/// Maximum length of a mangled name, bytes: ten times the longest of Chromium and LLVM.
+/// Bytes: ten times the longest mangled name of Chromium and LLVM.
 const LONGEST_SYMBOL: usize = 1 << 16;
 
 /// The demangled name of a C++ symbol. `None` if it is not a C++ symbol, if it is damaged, or if its name is

@@ -25,7 +25,6 @@ impl List {
 /// A part of a name. Braces contain the printed nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node<'n> {
-    // Names.
     /// Text that stands for itself: an identifier, `std::string`.
     Text(&'n str),
     /// `{scope}::{name}`
@@ -41,37 +40,47 @@ pub(crate) enum Node<'n> {
     /// `{name}@{module}`
     InModule(Id, Id),
     /// `{module}.{name}`, or `{module}:{name}` if it is a partition.
-    Module { parent: Option<Id>, name: &'n str, is_partition: bool },
-    /// `{name}[friend]`
+    Module {
+        parent: Option<Id>,
+        name: &'n str,
+        is_partition: bool,
+    },
     Friend(Id),
-    /// The name of the class.
     Constructor(Id),
-    /// `~{class}`
     Destructor(Id),
-    /// `operator+`
     Operator(&'static Operator),
     /// `operator {name}` of a vendor.
     VendorOperator(Id),
     /// `operator {type}`
     Conversion(Id),
-    /// `operator"" {name}`
     LiteralOperator(Id),
     /// `{unnamed type#1}`
     Unnamed(u64),
     /// `{lambda<{template head}>({parameters})#1}`
-    Lambda { head: List, parameters: List, number: u64 },
+    Lambda {
+        head: List,
+        parameters: List,
+        number: u64,
+    },
     /// `[{name}, {name}]`
     Bindings(List),
     /// A member function's name, with the qualifiers after its parameters: `const`.
     Member(Id, List),
     /// A parameter of a lambda's template head: `typename $T0`, `typename... $T0`
-    HeadType { is_pack: bool },
+    HeadType {
+        is_pack: bool,
+    },
     /// `int $N0`
-    HeadValue { of: Id, is_pack: bool },
+    HeadValue {
+        of: Id,
+        is_pack: bool,
+    },
     /// `template<typename> class $TT0`
-    HeadTemplate { head: List, is_pack: bool },
+    HeadTemplate {
+        head: List,
+        is_pack: bool,
+    },
 
-    // Types.
     /// A type of the language.
     Builtin(&'static str, Literal),
     /// `_Float32`, `_Float32x`
@@ -84,16 +93,17 @@ pub(crate) enum Node<'n> {
     VendorQualified(Id, Id),
     /// `{type} __vector({size})`
     Vector(Id, Id),
-    /// `{type}*`
     Pointer(Id),
-    /// `{type}&`
     Reference(Id),
-    /// `{type}&&`
     RvalueReference(Id),
     /// `{type} {class}::*`; the class is first.
     MemberPointer(Id, Id),
     /// `{result} ({parameters}){qualifiers}`
-    Function { result: Option<Id>, parameters: List, qualifiers: List },
+    Function {
+        result: Option<Id>,
+        parameters: List,
+        qualifiers: List,
+    },
     /// `{type} [{size}]`
     Array(Option<Id>, Id),
     /// A parameter of the surrounding template, printed as its argument.
@@ -107,7 +117,10 @@ pub(crate) enum Node<'n> {
     /// `decltype ({expression})`
     Decltype(Id),
     /// `_BitInt({bits})`
-    BitInt { is_signed: bool, bits: Id },
+    BitInt {
+        is_signed: bool,
+        bits: Id,
+    },
     /// A qualifier of a function: ` noexcept`, ` noexcept({expression})`
     Noexcept(Option<Id>),
     /// A qualifier of a function: ` throw({types})`
@@ -115,50 +128,55 @@ pub(crate) enum Node<'n> {
     /// The first parameter is `this`.
     ExplicitThis,
 
-    // Whole names.
     /// A function; the second node is its [`Node::Function`].
-    Encoding { name: Id, function: Id, requires: Option<Id> },
+    Encoding {
+        name: Id,
+        function: Id,
+        requires: Option<Id>,
+    },
     /// `vtable for {type}`
     Special(&'static str, Id),
     /// `construction vtable for {base}-in-{class}`
-    ConstructionVtable { base: Id, class: Id },
+    ConstructionVtable {
+        base: Id,
+        class: Id,
+    },
     /// `{function} [clone .isra.0]`
     Clone(Id, &'n str),
     /// `reference temporary #0 for {name}`
     ReferenceTemporary(u64, Id),
 
-    // Expressions.
-    /// `{parm#1}`
     FunctionParameter(u64),
     /// `({type}){value}`, or in the form given by [`Literal`].
-    Literal { of: Id, is_negative: bool, value: &'n str },
-    /// An operator before its operand.
+    Literal {
+        of: Id,
+        is_negative: bool,
+        value: &'n str,
+    },
     Unary(&'static Operator, Id),
     /// An operator and a type, or an expression that is always in parentheses.
     Applied(&'static Operator, Id),
-    /// An operator after its operand.
     Postfix(&'static Operator, Id),
     /// `{left}+{right}`
     Binary(&'static Operator, Id, Id),
-    /// `{array}[{index}]`
     Subscript(Id, Id),
-    /// `{condition}?{then} : {otherwise}`
     Conditional(Id, Id, Id),
-    /// `{function}({arguments})`
     Call(Id, List),
-    /// `({type}){expression}`
     Cast(Id, Id),
     /// `({type})({expressions})`
     CastAll(Id, List),
     /// `static_cast<{type}>({expression})`
     NamedCast(&'static Operator, Id, Id),
     /// `new ({placement}) {type}({arguments})`
-    New { operator: &'static Operator, placement: List, of: Id, arguments: Option<List> },
+    New {
+        operator: &'static Operator,
+        placement: List,
+        of: Id,
+        arguments: Option<List>,
+    },
     /// `({left}+...+{right})`
     Fold(&'static Operator, Option<Id>, Option<Id>),
-    /// The number of elements of a pack.
     PackSize(Id),
-    /// The number of arguments.
     ListSize(List),
     /// `{type}{{expressions}}`
     Braced(Option<Id>, List),

@@ -15,11 +15,9 @@ pub(crate) enum Literal {
 
 #[derive(Debug)]
 pub(crate) struct Operator {
-    /// Its two letters.
     pub(crate) code: &'static [u8; 2],
     /// Its text; a space at its end is printed in expressions, but not in `operator new`.
     pub(crate) text: &'static str,
-    /// The form of its operands in an expression.
     pub(crate) operands: Operands,
 }
 
@@ -29,7 +27,6 @@ pub(crate) enum Operands {
     One,
     /// One, with the operator after it unless `_` follows the code.
     Step,
-    /// One that is always in parentheses.
     Enclosed,
     Type,
     Two,
@@ -37,9 +34,7 @@ pub(crate) enum Operands {
     Cast,
     /// Two, as `[]`.
     Subscript,
-    /// Three.
     Condition,
-    /// A function and its arguments.
     Call,
     New,
 }
@@ -48,7 +43,6 @@ const fn operator(code: &'static [u8; 2], text: &'static str, operands: Operands
     Operator { code, text, operands }
 }
 
-/// All operators, by their codes.
 static OPERATORS: &[Operator] = &[
     operator(b"aN", "&=", Operands::Two),
     operator(b"aS", "=", Operands::Two),
@@ -119,7 +113,6 @@ pub(crate) fn find(code: &[u8]) -> Option<&'static Operator> {
     OPERATORS.get(at)
 }
 
-/// The builtin type of one letter.
 pub(crate) fn builtin(code: u8) -> Option<(&'static str, Literal)> {
     Some(match code {
         b'a' => ("signed char", Literal::Cast),
@@ -147,7 +140,6 @@ pub(crate) fn builtin(code: u8) -> Option<(&'static str, Literal)> {
     })
 }
 
-/// The builtin type of this letter after `D`.
 pub(crate) fn builtin_d(code: u8) -> Option<(&'static str, Literal)> {
     Some(match code {
         b'a' => ("auto", Literal::Cast),
@@ -167,15 +159,12 @@ pub(crate) fn builtin_d(code: u8) -> Option<(&'static str, Literal)> {
 /// One of the abbreviations of the standard library.
 #[derive(Debug)]
 pub(crate) struct Abbreviation {
-    /// Its usual name.
     pub(crate) short: &'static str,
     /// The full class name, used before its constructors.
     pub(crate) full: &'static str,
-    /// The name of its constructors.
     pub(crate) class: &'static str,
 }
 
-/// The abbreviation of this letter after `S`.
 pub(crate) fn abbreviation(code: u8) -> Option<Abbreviation> {
     let (short, full, class) = match code {
         b'a' => ("std::allocator", "std::allocator", "allocator"),

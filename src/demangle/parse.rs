@@ -34,7 +34,6 @@ pub(crate) struct Parser<'n> {
     at: usize,
     pub(crate) tree: Tree<'n>,
     substitutions: Vec<Id>,
-    /// Members of unfinished lists.
     pending: Vec<Id>,
     /// The name of the class, if a constructor follows.
     last_name: Option<Id>,
@@ -46,7 +45,6 @@ pub(crate) struct Parser<'n> {
 }
 
 impl<'n> Parser<'n> {
-    /// The next byte; 0 at the end.
     pub(crate) fn peek(&self) -> u8 {
         self.peek_at(0)
     }
@@ -55,7 +53,6 @@ impl<'n> Parser<'n> {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// Skips the text if it is next.
     pub(crate) fn eat(&mut self, text: &str) -> bool {
         let is_next = self.rest().starts_with(text.as_bytes());
         self.at += if is_next { text.len() } else { 0 };
@@ -140,7 +137,6 @@ impl<'n> Parser<'n> {
         Some(number)
     }
 
-    /// Skips a number, with an `n` before it if it is negative.
     fn skip_number(&mut self) -> Option<()> {
         self.eat("n");
         self.number().map(drop)
@@ -260,7 +256,6 @@ impl<'n> Parser<'n> {
         }
     }
 
-    /// The result and the parameters of a function.
     fn signature(&mut self, has_result: bool) -> Option<(Option<Id>, List)> {
         let has_result = self.eat("J") || has_result;
         let result = if has_result { Some(self.ty()?) } else { None };
@@ -432,7 +427,6 @@ impl<'n> Parser<'n> {
         Some(" &")
     }
 
-    /// The parts of a nested name, up to its `E`.
     fn prefix(&mut self) -> Option<Id> {
         let mut whole: Option<Id> = None;
         loop {
@@ -621,7 +615,6 @@ impl<'n> Parser<'n> {
         self.peek() == b'T' && matches!(self.peek_at(1), b'y' | b'n' | b't' | b'p')
     }
 
-    /// A parameter of a template.
     fn head(&mut self) -> Option<Id> {
         self.nested(|parser| {
             let is_pack = parser.eat("Tp");

@@ -55,7 +55,6 @@ struct Printer<'t, 'n> {
     /// The length of `out` when the last comma was removed.
     taken_back: usize,
     longest: usize,
-    /// The remaining number of nodes to visit.
     steps: usize,
     depth: u32,
     scopes: Vec<Scope>,
@@ -155,7 +154,6 @@ impl<'n> Printer<'_, 'n> {
         })
     }
 
-    /// True if a type has a part after its name.
     fn has_right(&mut self, id: Id) -> Option<bool> {
         self.with(id, |printer, node| match node {
             Node::Function { .. } | Node::Array(..) => Some(true),
@@ -313,7 +311,6 @@ impl<'n> Printer<'_, 'n> {
         }
     }
 
-    /// The result of a function, up to the function.
     fn result(&mut self, result: Id) -> Option<()> {
         self.left(result, 0)?;
         if self.has_right(result)? { Some(()) } else { self.push(" ") }
@@ -362,7 +359,6 @@ impl<'n> Printer<'_, 'n> {
         self.push(if self.ends_with('>') { " >" } else { ">" })
     }
 
-    /// An operand, in parentheses if it is not a name.
     fn operand(&mut self, id: Id) -> Option<()> {
         let is_simple = matches!(
             self.tree.get(id),
@@ -568,7 +564,6 @@ impl<'n> Printer<'_, 'n> {
         }
     }
 
-    /// A template head; `is_named` if its parameters are used.
     fn head(&mut self, head: List, is_named: bool) -> Option<()> {
         for (number, &id) in (0..).zip(self.tree.items(head)) {
             self.step()?;
@@ -619,7 +614,6 @@ impl<'n> Printer<'_, 'n> {
         Some(())
     }
 
-    /// The length of the first pack in a pattern.
     fn pack_length(&mut self, pattern: Id) -> Option<Option<usize>> {
         self.step()?;
         if self.depth == 2 * DEEPEST {

@@ -92,8 +92,8 @@ impl fmt::Debug for Event {
 
 macro_rules! attr_fields {
     ($($at:literal $int:ident $set:ident $name:ident $doc:literal;)*) => {
-        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h). Fields after the
-        /// end of a short attr are 0.
+        /// The decoded fields of `struct perf_event_attr` (include/uapi/linux/perf_event.h). Those that a
+        /// short one lacks are 0.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         #[non_exhaustive]
         pub struct Attr {
@@ -275,8 +275,7 @@ pub fn with_history_parts(raw: &mut Vec<u8>, parts: u64, endian: Endian) {
     }
 }
 
-/// Adds user call chains to the samples of an attr; `left_out` are the bits REGS_USER and STACK_USER whose
-/// parts are removed.
+/// Adds user call chains to the samples of an attr; of REGS_USER and STACK_USER removes the parts `left_out`.
 pub fn with_user_callchains(raw: &mut [u8], left_out: u64, endian: Endian) {
     set_attr_flag(raw, 22, false, endian);
     without_parts(raw, left_out, endian);
@@ -323,7 +322,6 @@ impl KnownAttr {
         cuts
     }
 
-    /// Clears the unknown bits, and the fields that belong to them.
     pub(crate) fn clear_bits(&self, raw: &mut [u8], endian: Endian) {
         let unknown = !self.sample_type & endian.u64(raw, 24).unwrap_or(0);
         without_parts(raw, unknown, endian);

@@ -133,7 +133,6 @@ pub(crate) fn counted_name(attr: &Attr) -> Option<String> {
     Some(name)
 }
 
-/// perf's name for the event of this name.
 pub(crate) fn without_alias(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
 }

@@ -25,7 +25,7 @@ use crate::{Endian, Error, Result};
 
 const MAGIC: &[u8] = b"simpleperf:EtmBranchList";
 
-/// Maximum expanded size of a message, bytes.
+/// Of an expanded message, bytes.
 const MOST_EXPANDED: usize = 256 << 20;
 
 /// The traced branches of a file.

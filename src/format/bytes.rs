@@ -53,7 +53,6 @@ impl Bytes {
         matches!(&*self.owner, Owner::Map(_) if cfg!(feature = "mmap"))
     }
 
-    /// The length of the whole mapped file, in bytes.
     pub(crate) fn mapped_len(&self) -> Option<u64> {
         match &*self.owner {
             Owner::Map(map) => Some(map.len() as u64),
@@ -61,7 +60,6 @@ impl Bytes {
         }
     }
 
-    /// All of the mapped file or buffer.
     pub(crate) fn whole(&self) -> Bytes {
         let len = match &*self.owner {
             Owner::Map(map) => map.len(),

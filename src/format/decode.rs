@@ -128,7 +128,6 @@ pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<
     cleared
 }
 
-/// Oddities that do not depend on the kind.
 fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {
     let (kind, size, payload) = (record.kind(), record.bytes().len(), record.payload().len());
     let oddity = |is_odd: bool, code, what: &dyn Fn() -> String| is_odd.then(|| Issue { code, what: what() });
@@ -242,7 +241,6 @@ fn read<'a>(
     d.finish(done)
 }
 
-/// Decodes the fields of every kind except SAMPLE, in the order of the record.
 fn fields<'a>(
     record: &Record<'a>,
     layouts: &Layouts,

@@ -118,7 +118,6 @@ impl OwnNames {
     }
 }
 
-/// The modifiers of an event's name (tools/perf/util/parse-events.l).
 const MODIFIERS: &[u8] = b"ukhpPGHSDIWebRX";
 
 /// The name without modifiers after its last colon, or its last slash: `cpu-clock` of `cpu-clock:ppp`.
@@ -172,7 +171,6 @@ pub(crate) fn of_pmu(name: &[u8]) -> Option<(&[u8], &[u8])> {
     in_slashes(name).filter(|(_, event)| !without_settings(event).is_empty())
 }
 
-/// The text before the first slash, and that between the slashes.
 fn in_slashes(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let name = without_modifiers(name);
     let slash = name.iter().position(|&byte| byte == b'/')?;
@@ -187,7 +185,6 @@ const SETTINGS: [&[u8]; 19] = [
     b"aux-sample-size", b"metric-id", b"cpu",
 ];
 
-/// The terms of an event up to the settings that end them.
 fn without_settings(mut terms: &[u8]) -> &[u8] {
     let is_setting =
         |term: &[u8]| SETTINGS.contains(&term.split(|&byte| byte == b'=').next().unwrap_or(term));
@@ -218,7 +215,6 @@ fn types_of_simpleperf(lines: &[u8]) -> HashMap<(u64, u64), &[u8]> {
     entries.collect()
 }
 
-/// `system:name` of each tracepoint by its id.
 fn tracepoints(section: &[u8], endian: Endian) -> HashMap<u64, Vec<u8>> {
     let formats = formats_by_id(&trace_formats(section, endian));
     formats.into_iter().map(|(id, format)| (id, format.full_name())).collect()

@@ -39,7 +39,6 @@ use crate::tracepoint::TraceFormat;
 use crate::value::bytes_of;
 use crate::{ATTR_SIZE_MIN, Decoded, Endian, FaultCode, Feature, RecordType, Value, until_nul};
 
-/// Maximum number of possible CPUs that perf 7 accepts.
 const CPUS_MAX: u32 = 1 << 20;
 
 /// The parts of other sections that a section needs.
@@ -102,7 +101,6 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
             s.number::<u64>("free_kb")?;
             s.text("cpus")
         }),
-        // A flag: the section is empty.
         Feature::BRANCH_STACK | Feature::STAT => Some(()),
         Feature::PMU_MAPPINGS => s.counted("pmus", 8, |s| {
             s.number::<u32>("type")?;
@@ -185,7 +183,6 @@ fn read<'a>(feature: Feature, s: &mut Section<'a>, context: FeatureContext) -> O
     }
 }
 
-/// A list of {STR name, STR value}.
 fn capabilities(s: &mut Section<'_>) -> Option<()> {
     s.counted("capabilities", 8, |s| {
         s.text("name")?;
@@ -272,7 +269,6 @@ fn cpu_domains(s: &mut Section<'_>, context: FeatureContext) -> Option<()> {
     .map(drop)
 }
 
-/// Entries like [`BuildIdEntry`](crate::record::build_id::BuildIdEntry), up to the end of the section.
 fn build_ids(s: &mut Section<'_>) -> Option<()> {
     let mut ids = BuildIds::new(s.rest(), s.endian());
     let without_pid = ids.without_pid();

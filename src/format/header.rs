@@ -15,7 +15,6 @@ use crate::{
 pub const PIPE_HEADER_SIZE: usize = 16;
 /// Size of a file's header.
 pub const FILE_HEADER_SIZE: usize = 104;
-/// Size of a file's header before there were features.
 const FILE_HEADER_SIZE_OLD: usize = 72;
 
 /// Size of an entry of the event types: u64 `attr.config`, char name\[64\].
@@ -163,7 +162,6 @@ impl Magic {
 const NO_EVENTS: &str = "the header is damaged, and without its events no record can be read, not even by perfx \
     recover: copy the file again from its source, or record again";
 
-/// The most bytes of text before pipe data that are skipped.
 pub(crate) const TEXT_MAX: usize = 4096;
 
 fn magic2(endian: Endian) -> &'static [u8; 8] {
@@ -409,7 +407,6 @@ impl FileHeader {
         }
     }
 
-    /// Adds the feature whose slot, at offset `at`, points to this section.
     fn add_section(&mut self, file: &Bytes, feature: Feature, section: Section, at: u64) {
         match section.inside(file.len()) {
             Some(range) => {
@@ -532,18 +529,16 @@ pub struct FileFront {
     endian: Endian,
     attr_size: u64,
     attrs: Section,
-    /// True if the header may state the length from before there were features. perf interprets a big-endian
-    /// header of 104 bytes without HOSTNAME as one with BUILD_ID, and refuses the file if BUILD_ID is
-    /// missing.
+    /// True if the header may state the length from before there were features. perf takes a big-endian
+    /// header of 104 bytes without HOSTNAME to have BUILD_ID, and refuses the file without it.
     pub may_be_short: bool,
     /// All bytes before the data section.
     pub bytes: Vec<u8>,
 }
 
 impl FileFront {
-    /// Lays out ids and attrs after a header. Attrs of different sizes (pipe data may have them) all grow to
-    /// the largest, because a file has one entry size. Equal sizes are kept: the perf that recorded it would
-    /// refuse a larger attr.
+    /// Lays out ids and attrs after a header. Attrs of different sizes, as in pipe data, grow to the largest:
+    /// a file has one entry size. Equal sizes are kept: the perf that recorded it would refuse a larger attr.
     pub fn new(events: &[Event], endian: Endian) -> FileFront {
         let mut bytes = vec![0; FILE_HEADER_SIZE];
         let (attrs, attr_size) = FileFront::append(&mut bytes, events, endian);

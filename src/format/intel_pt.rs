@@ -65,7 +65,6 @@ pub fn psbs(data: &[u8]) -> impl Iterator<Item = Psb> {
     })
 }
 
-/// The TSC packet in the packets that follow a PSB.
 fn tsc(mut data: &[u8]) -> Option<u64> {
     loop {
         let size = match *data {

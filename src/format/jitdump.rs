@@ -43,18 +43,14 @@ const HEADER_SIZE: usize = 40;
 
 const PREFIX_SIZE: usize = 16;
 
-/// The size of a LOAD up to its name, bytes.
 const LOAD_SIZE: usize = 56;
 
 const MOVE_SIZE: usize = 64;
 
-/// The size of a DEBUG_INFO up to its entries, bytes.
 const DEBUG_INFO_SIZE: usize = 32;
 
-/// The size of an entry of a DEBUG_INFO up to its file name, bytes.
 const ENTRY_SIZE: usize = 16;
 
-/// The size of an UNWINDING_INFO up to its data, bytes.
 const UNWINDING_INFO_SIZE: usize = 40;
 
 /// Bit 0 of the header's flags: times are of the processor's counter (`rdtsc`), not of CLOCK_MONOTONIC.
@@ -84,7 +80,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header; also returns the offset of the first record.
     fn read(bytes: &[u8]) -> Result<(Header, usize)> {
         let endian = match bytes.get(..4) {
             Some(magic) if *magic == MAGIC.to_le_bytes() => Endian::Little,
@@ -245,8 +240,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> DebugInfo<'a> {
-    /// Iterates over the entries, up to the first that is incomplete. File names are assumed to end with
-    /// their first NUL.
+    /// Iterates over the entries up to the first incomplete one. File names are assumed to end with a NUL.
     pub fn lines(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
         let mut fields = Cursor::new(self.entries, self.endian);
         let (mut left, mut last) = (self.count, &[][..]);
@@ -330,14 +324,11 @@ pub struct Records<'a> {
     bytes: &'a [u8],
     endian: Endian,
     at: usize,
-    /// The earliest time so far.
     earliest: Option<u64>,
-    /// The latest time so far.
     latest: u64,
     damage: Damage,
 }
 
-/// The highest id that is accepted for a record of an unknown kind.
 const HIGHEST_ID: u32 = 0xff;
 
 #[derive(Clone, Copy)]
@@ -388,7 +379,6 @@ impl<'a> Records<'a> {
         has_body && self.is_time(time)
     }
 
-    /// True if the next record may have this time.
     fn is_time(&self, time: u64) -> bool {
         let Some(earliest) = self.earliest else { return true };
         (earliest.saturating_sub(DISORDER)..=self.latest.saturating_add(LONG)).contains(&time)

@@ -37,7 +37,6 @@ impl Journal {
         (bits.len() == slots.len()).then(|| Journal { slots: bits.into_iter().zip(slots).collect() })
     }
 
-    /// The end of the last journal near the end of `bytes`.
     pub(crate) fn end_of_last(bytes: &[u8], endian: Endian) -> Option<usize> {
         let front = bytes.len().saturating_sub(TAIL);
         let places = bytes[front..].windows(MAGIC.len()).enumerate().rev();

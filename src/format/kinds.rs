@@ -11,7 +11,6 @@ macro_rules! columns {
     ($($column:ident: $Type:ident { $($value:ident)* })*) => {
         $(#[derive(Clone, Copy)] enum $Type { $($value),* })*
 
-        /// The facts about a kind.
         struct Row { $($column: $Type),* }
     };
 }
@@ -274,7 +273,6 @@ impl Feature {
     /// Call stacks, in place of those in samples.
     pub const HIPERF_STACK_TABLE: Feature = Feature(197);
 
-    /// The name in simpleperf or hiperf.
     fn other_name(self) -> Option<&'static str> {
         Some(match self.0 {
             128 => "FILE",
@@ -389,7 +387,6 @@ impl Kinds {
         set
     }
 
-    /// The set as bits: see [`Kinds::from_bits`].
     pub(crate) fn bits(self) -> u128 {
         self.0
     }

@@ -1,6 +1,5 @@
 //! Computes once per event the positions of time, ids, tid and CPU in its records: from the front of a
-//! sample, from the back of other records. Events with the id at different positions are an error that names
-//! them, never a guess.
+//! sample, from the back of other records. Different positions of the id are an error.
 
 use crate::record::build_id::BuildIdEntry;
 use crate::record::task::named_pid;
@@ -43,8 +42,7 @@ pub const SAMPLE_TYPE_NAMES: &[(u32, &str)] = &[
 pub const READ_FORMAT_NAMES: &[(u32, &str)] =
     &[(0, "TOTAL_TIME_ENABLED"), (1, "TOTAL_TIME_RUNNING"), (2, "ID"), (3, "GROUP"), (4, "LOST")];
 
-/// The positions of the fixed fields in an event's records, in bytes: in a sample from its start, in other
-/// records from their end.
+/// The positions of fixed fields in an event's records, bytes: from the start of a sample, the end of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Fields {
@@ -203,7 +201,6 @@ impl Layout {
         }
     }
 
-    /// The position in the bytes of a whole record.
     fn place_in(
         &self,
         record: &[u8],
@@ -213,7 +210,6 @@ impl Layout {
         self.place(RecordType(endian.u32(record, 0)?), record.len(), field)
     }
 
-    /// Byte position of a record's time, from the record's start.
     #[inline]
     pub(crate) fn time_at(&self, record: &Record<'_>) -> Option<usize> {
         self.position(record, |f| f.time)
@@ -337,15 +333,19 @@ impl Layout {
     }
 }
 
-/// The method by which a record finds its event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IdPosition {
-    /// There is one event, or none.
     One,
     /// All events have the id at the same position: from the start of a sample, from the end of others.
-    Same { sample: u16, trailer: Option<u16> },
+    Same {
+        sample: u16,
+        trailer: Option<u16>,
+    },
     /// Events `a` and `b` have it at different positions, or one of them has none.
-    Disagree { a: usize, b: usize },
+    Disagree {
+        a: usize,
+        b: usize,
+    },
 }
 
 /// The layouts of all events, and the lookup from a record to its event.

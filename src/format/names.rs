@@ -373,7 +373,6 @@ impl Copier<'_, '_> {
         usize::try_from(number).ok()
     }
 
-    /// A u32 count, and that many items.
     fn each(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         let count = self.number()?;
         (0..count).try_for_each(|_| item(self))
@@ -419,7 +418,6 @@ mod tests {
         Record::new(bytes, &[], Origin::Synthetic, endian).unwrap()
     }
 
-    /// One event whose records end in a trailer of 16 bytes.
     fn trailed(endian: Endian) -> Layouts {
         // Bit 18 is sample_id_all.
         let attr = Attr { sample_type: st::TID | st::TIME, flags: 1 << 18, ..Attr::default() };

@@ -25,7 +25,6 @@ use crate::sample::{Branch, BranchFlags};
 
 const ITEMS: usize = 32;
 
-/// The groups.
 const REGISTERS: u8 = 0x01;
 const BASIC: u8 = 0x04;
 const MEMORY: u8 = 0x05;

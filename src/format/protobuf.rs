@@ -7,7 +7,6 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Field<'a> {
     Number(u64),
-    /// Text, bytes, or another message.
     Bytes(&'a [u8]),
 }
 

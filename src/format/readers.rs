@@ -31,10 +31,8 @@ pub struct Reader {
     pub deferred_chains: bool,
 }
 
-/// PERF_FORMAT_LOST.
 const LOST: u64 = 1 << 4;
 
-/// PERF_SAMPLE_BRANCH_COUNTERS.
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
 const fn below(bit: u32) -> u64 {

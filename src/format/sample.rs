@@ -303,7 +303,6 @@ impl<'a> Branches<'a> {
         self.entries.is_empty()
     }
 
-    /// The words of the branches: from, to and flags of each.
     pub(crate) fn words(&self) -> U64s<'a> {
         self.entries
     }
@@ -318,7 +317,6 @@ impl<'a> Branches<'a> {
     }
 }
 
-/// The layout of a branch stack in the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct BranchForm {
     hw_idx: bool,
@@ -382,8 +380,7 @@ impl<'a> Stack<'a> {
 pub enum Weight {
     /// If bit WEIGHT is set.
     Full(u64),
-    /// If bit WEIGHT_STRUCT is set: bits 0-31, 32-47 and 48-63 of a u64. On x86 weight, instruction latency,
-    /// retire latency.
+    /// With WEIGHT_STRUCT: bits 0-31, 32-47, 48-63 of a u64. On x86 weight, instruction and retire latency.
     Parts {
         /// Bits 0-31.
         var1_dw: u32,
@@ -451,7 +448,6 @@ pub struct Sample<'a> {
     after_user: [usize; 2],
 }
 
-/// A part at which reading ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stop {
     part: &'static str,
@@ -833,7 +829,6 @@ pub(crate) fn branches_range(record: &Record<'_>, layout: &Layout) -> Result<Opt
     Ok(Some(end.saturating_sub(branches.words().bytes().len())..end))
 }
 
-/// The parts that follow the user stack.
 const BEHIND_USER: u64 = st::WEIGHT
     | st::WEIGHT_STRUCT
     | st::DATA_SRC
@@ -967,7 +962,6 @@ pub(crate) fn callchain_range(record: &Record<'_>, layout: &Layout) -> Option<Ra
     Some(start..body.len() - cursor.rest().len())
 }
 
-/// The end of the counters in the body of a sample.
 #[inline]
 fn after_read(record: &Record<'_>, layout: &Layout) -> Option<usize> {
     let body = record.body();

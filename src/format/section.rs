@@ -24,7 +24,6 @@ impl Section {
         self.offset.saturating_add(self.size)
     }
 
-    /// True if both sections share a byte.
     pub(crate) fn overlaps(&self, other: &Section) -> bool {
         self.size > 0 && other.size > 0 && self.offset < other.end() && other.offset < self.end()
     }

@@ -41,14 +41,11 @@ impl<'n> Pmu<'n> {
 /// Prefixes of the names of cores' PMUs.
 const CORES: [&[u8]; 3] = [b"cpu", b"armv", b"apple_"];
 
-/// One event on one PMU, in modes that do not overlap.
 struct Halves<'n> {
     generic: &'n [u8],
     pmu: Option<Pmu<'n>>,
-    /// The number of events of this PMU and type before it.
     time: usize,
     numbers: Vec<usize>,
-    /// The flags of the modes that all of them exclude.
     excluded: u64,
 }
 
@@ -130,7 +127,6 @@ mod tests {
     use crate::Endian;
     use crate::event_name::NameSource;
 
-    /// Counts events with these types, configs, flags and names.
     fn counted(events: &[(u32, u64, u64, &str)]) -> Vec<(usize, String)> {
         let (events, names): (Vec<_>, Vec<_>) = events
             .iter()

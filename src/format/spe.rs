@@ -220,17 +220,14 @@ impl Operation {
     }
 }
 
-/// True for a payload of class 0 that is about no vectors, or about Advanced SIMD.
 fn is_plain(payload: u8) -> bool {
     payload & 0xf8 == 0
 }
 
-/// True for one of the Scalable Vector Extension.
 fn is_sve(payload: u8) -> bool {
     payload & 0x89 == 0x08
 }
 
-/// True for one of the Scalable Matrix Extension.
 fn is_sme(payload: u8) -> bool {
     payload & 0x89 == 0x88
 }
@@ -245,8 +242,7 @@ pub fn operation_name(class: u8, payload: u8) -> &'static str {
     }
 }
 
-/// The details of a load, store, branch or other operation, in the words of `perf report -D` (7.3); empty for
-/// a payload without a meaning.
+/// The details of a load, store, branch or other operation, as in `perf report -D` (7.3); may be empty.
 pub fn operation_details(class: u8, payload: u8) -> String {
     let flag = |number: u8, word: &str| (payload >> number & 1 != 0).then(|| word.to_owned());
     let word = |word: &str| Some(word.to_owned());
@@ -323,7 +319,6 @@ pub struct SpeRecord {
 
 /// Bits 0-55 of an address.
 const ADDRESS: u64 = (1 << 56) - 1;
-/// The highest byte of a kernel address.
 const KERNEL: u64 = !ADDRESS;
 
 /// The address of an instruction: a kernel's at exception levels 1 and 2 (bits 61-62), non-secure (bit 63).

@@ -51,7 +51,6 @@ impl OrderKey {
         OrderKey(self.0.saturating_add(1))
     }
 
-    /// The value to write as a record's time.
     pub(crate) const fn written(self) -> u64 {
         self.0
     }

@@ -87,7 +87,6 @@ impl<'r> TraceValue<'r> {
 /// Maximum number of fields that are used of a tracepoint: each takes time in each sample.
 const FIELDS_MAX: usize = 256;
 
-/// The longest name of a folder, bytes.
 const NAME_MAX: usize = 255;
 
 const TYPE_WORDS: [&str; 26] = [
@@ -104,7 +103,6 @@ impl<'a> NamedField<'a> {
         names.contains(&self.name) && offset.saturating_add(size) <= 8
     }
 
-    /// The line of the field with another name, and with a type out of [`TYPE_WORDS`].
     fn with_name(&self, line: &str, name: &str) -> String {
         let declared = line.split(';').next().unwrap_or_default();
         let at = declared.rfind(self.name).unwrap_or(declared.len());

@@ -14,17 +14,13 @@ pub(crate) use library::Decoder;
 #[cfg(not(feature = "zstd"))]
 pub(crate) use rust::Decoder;
 
-/// Room for output that holds any block, bytes.
 pub(crate) const ROOM: usize = 128 << 10;
 
-/// The progress of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The number of bytes of the input that were read; fewer than all after the end of a frame, or if the
-    /// output is full.
+    /// The number of input bytes that were read; fewer than all at a frame's end, or if the output is full.
     pub(crate) read: usize,
-    /// The number of bytes expected next; 0 between two frames, and [`header::BLOCK_HEADER_SIZE`] between two
-    /// blocks.
+    /// The bytes expected next; 0 between two frames, [`header::BLOCK_HEADER_SIZE`] between two blocks.
     pub(crate) hint: usize,
 }
 

@@ -27,7 +27,6 @@ pub enum Value<'a> {
     Map(Fields<'a>),
 }
 
-/// The hex digits of every byte.
 const DIGITS: [[u8; 2]; 256] = {
     let (mut all, mut byte) = ([[0; 2]; 256], 0);
     while byte < all.len() {
@@ -95,7 +94,6 @@ impl HexNumber {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        // It is ASCII.
         str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }
@@ -216,7 +214,6 @@ impl<'a> Decoded<'a> {
         all
     }
 
-    /// Adds the gaps of a part that begins at this offset.
     pub(crate) fn add_gaps(&mut self, at: usize, gaps: Vec<Range<usize>>) {
         self.gaps.extend(gaps.into_iter().map(|gap| gap.start + at..gap.end + at));
     }

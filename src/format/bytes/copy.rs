@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::ops::Deref;
 
-/// A copy of a file.
 pub(super) struct Map(Vec<u8>);
 
 impl Map {

@@ -6,7 +6,6 @@ use std::ops::Deref;
 
 use memmap2::Mmap;
 
-/// A mapped file.
 pub(super) struct Map(Mmap);
 
 impl Map {

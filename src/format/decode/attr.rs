@@ -53,14 +53,12 @@ pub fn clock_name(clockid: u32) -> Option<&'static str> {
 /// Bits 15 and 16 of the flags are a number.
 const PRECISE_IP: u64 = 3 << 15;
 
-/// The names of the `aux_action` bits.
 const AUX_ACTIONS: &[(u32, &str)] = &[(0, "START_PAUSED"), (1, "PAUSE"), (2, "RESUME")];
 
 fn bits_of(names: &[(u32, &str)]) -> u64 {
     names.iter().fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
-/// The part of attrs that this decoder knows.
 fn known() -> KnownAttr {
     KnownAttr {
         size: usize::MAX,

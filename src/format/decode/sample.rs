@@ -26,7 +26,6 @@ const TRANSACTION: &[(u32, &str)] = &[
 
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, stop) = Sample::read(record, layout);
-    // Room for the usual parts.
     let mut d = Decoded { fields: Vec::with_capacity(12), ..Decoded::default() };
     let mut add = |name, value: Option<Value<'a>>| d.fields.extend(value.map(|value| (name, value)));
     let number = |value: Option<u64>| value.map(Value::Number);
@@ -90,10 +89,8 @@ pub(super) fn sample_gaps(
 
 /// PERF_SAMPLE_BRANCH_HW_INDEX of `branch_sample_type`.
 const HW_INDEX: u64 = 1 << 17;
-/// PERF_SAMPLE_BRANCH_COUNTERS.
 const COUNTERS: u64 = 1 << 19;
 
-/// The oddities of a sample's parts.
 pub(super) fn sample_issues(
     record: &Record<'_>,
     layouts: &Layouts,
@@ -171,7 +168,6 @@ pub(super) fn read_record(layout: Option<&Layout>, d: &mut Reader<'_>) -> Option
     Some(())
 }
 
-/// Addresses; context markers by name.
 pub(crate) fn callchain<'a>(chain: U64s<'_>) -> Value<'a> {
     let entry = |entry| match Marker::of(entry).and_then(Marker::name) {
         Some(name) => Value::Name(name.into()),

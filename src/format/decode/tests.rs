@@ -43,11 +43,9 @@ impl Typed {
     fn field(self, text: &str, size: usize) -> Self {
         self.raw(text).zeros(size - text.len())
     }
-    /// A string with a NUL, padded to 8.
     fn text(self, text: &str) -> Self {
         self.field(text, (text.len() + 1).next_multiple_of(8))
     }
-    /// The trailer required by [`layouts`].
     fn trailer(self) -> Self {
         self.u32(7).u32(u32::MAX).u64s([9, 11, 12]).u32(3).u32(0).u64(11)
     }
@@ -107,7 +105,6 @@ fn show_fields(fields: &Fields<'_>) -> String {
     fields.iter().map(|(name, value)| format!("{name}={}", show(value))).collect::<Vec<_>>().join(" ")
 }
 
-/// Fields, then the codes of the oddities.
 fn shown(bytes: &[u8], endian: Endian, layouts: &Layouts) -> String {
     let decoded = decode(&view(bytes, endian), layouts);
     let odd = decoded.issues.iter().map(|odd| format!(" !{}", odd.code)).collect::<String>();
@@ -379,8 +376,7 @@ fn every_kind_in_both_byte_orders() {
     }
 }
 
-/// Decodes damaged copies of a record, cut or changed at every byte. Their oddities must be the same if no values
-/// are decoded.
+/// Decodes copies of a record, cut or changed at every byte. The oddities must be the same without values.
 fn damage(bytes: &[u8], endian: Endian, all: &[Layouts]) {
     let look = |bytes: &[u8], layouts: &Layouts| {
         let record = view(bytes, endian);

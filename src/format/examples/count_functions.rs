@@ -11,7 +11,6 @@ use object::{Object as _, ObjectSegment as _};
 use perfx_format::read::Recording;
 use perfx_format::{KERNEL_PID, Mmap, RecordType, Task};
 
-/// A file in the memory of a process.
 #[derive(Clone)]
 struct Mapping {
     start: u64,
@@ -25,7 +24,6 @@ struct Mapping {
 pub(crate) fn count_functions(path: &Path, root: &Path) -> perfx_format::Result<BTreeMap<String, u64>> {
     // The newest mapping of a process is the last.
     let mut mappings: BTreeMap<u32, Vec<Mapping>> = BTreeMap::new();
-    // Samples by file and offset in it.
     let mut hits: BTreeMap<(String, u64), u64> = BTreeMap::new();
     let mut records = Recording::open(path)?.records_by_time()?;
     while let Some(record) = records.next_record()? {
@@ -63,7 +61,6 @@ pub(crate) fn count_functions(path: &Path, root: &Path) -> perfx_format::Result<
     Ok(functions)
 }
 
-/// The function at an offset of an ELF file.
 fn function(elf: &[u8], offset: u64) -> Option<String> {
     let elf = object::File::parse(elf).ok()?;
     let in_memory = |segment: object::Segment<'_, '_>| {

@@ -34,8 +34,7 @@ impl<'a> BuildIds<'a> {
     }
 
     /// True if every perf reads an entry that [`BuildIds::split`] returned: its name is terminated and fits
-    /// into the buffer of PATH_MAX bytes into which perf 6.1 copies it unchecked, and its id has at most 20
-    /// bytes.
+    /// into PATH_MAX bytes, to which perf 6.1 copies it unchecked, and its id has at most 20 bytes.
     pub fn every_perf_reads(&self, bytes: &[u8], entry: &BuildIdEntry<'_>) -> bool {
         let name = bytes.get(36..).unwrap_or_default();
         let sized = entry.misc & BUILD_ID_SIZE_VALID == 0 || bytes.get(32).is_some_and(|&size| size <= 20);

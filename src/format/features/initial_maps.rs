@@ -2,8 +2,7 @@
 //!
 //! The section is MMAP, MMAP2 and COMM records one after the other, with the trailer of the first event
 //! (simpleperf/record_file_format.h). `simpleperf record -z` compresses them like those of the data section,
-//! but not in the same zstd frame, because simpleperf reads the feature first (record_file_reader.cpp,
-//! ReadInitMapFeature).
+//! but not in the same zstd frame, because simpleperf reads the feature first (ReadInitMapFeature).
 
 use crate::header::Features;
 use crate::record::compressed::compressed_part;
@@ -11,7 +10,6 @@ use crate::unzstd::{self, Decoder};
 use crate::{Endian, Feature, Origin, Record};
 use std::borrow::Cow;
 
-/// Maximum expanded size of compressed records, bytes.
 const MOST_EXPANDED: usize = 64 << 20;
 
 /// The records of feature INIT_MAP.

@@ -47,7 +47,6 @@ pub(super) struct Section<'a> {
     size: usize,
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
-    /// The first field that the section is too short for.
     short: Option<String>,
 }
 
@@ -65,7 +64,6 @@ impl<'a> Section<'a> {
         self.cursor.endian()
     }
 
-    /// Reads the rest in another byte order.
     pub(super) fn set_endian(&mut self, endian: Endian) {
         self.cursor = Cursor::new(self.cursor.rest(), endian);
     }
@@ -86,7 +84,6 @@ impl<'a> Section<'a> {
         self.decoded.add_issue(code, what);
     }
 
-    /// Stops reading because `what` needs more bytes than are left.
     pub(super) fn short<T>(&mut self, what: impl Into<String>) -> Option<T> {
         self.short.get_or_insert_with(|| what.into());
         None
@@ -104,20 +101,17 @@ impl<'a> Section<'a> {
         self.size - self.left()
     }
 
-    /// Notes that these of the last `taken` bytes contain no field.
     pub(super) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
         if !gap.is_empty() {
             self.decoded.add_gaps(self.at() - taken, vec![gap]);
         }
     }
 
-    /// Takes the bytes of a field without noting it.
     pub(super) fn take(&mut self, name: &str, length: impl Into<u64>) -> Option<&'a [u8]> {
         let got = usize::try_from(length.into()).ok().and_then(|length| self.cursor.bytes(length));
         self.need(name, got)
     }
 
-    /// Takes an integer without noting it.
     pub(super) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
         let got = T::take(&mut self.cursor);
         self.need(name, got)
@@ -135,7 +129,6 @@ impl<'a> Section<'a> {
         Some(got)
     }
 
-    /// A number of 32 bits that may be -1.
     pub(super) fn signed(&mut self, name: &'static str) -> Option<()> {
         let got = self.int::<u32>(name)?;
         self.note(name, Value::Signed(i64::from(got as i32)));
@@ -162,7 +155,6 @@ impl<'a> Section<'a> {
         Some(text)
     }
 
-    /// A string up to its NUL, without a length.
     pub(super) fn c_str(&mut self, name: &'static str) -> Option<&'a [u8]> {
         let length = self.rest().iter().position(|&b| b == 0);
         let length = self.need(name, length)?;
@@ -215,7 +207,6 @@ impl<'a> Section<'a> {
         (read.len() as u64 == count).then_some(read)
     }
 
-    /// Items up to the end of the section.
     pub(super) fn repeated<I>(
         &mut self,
         name: &'static str,

@@ -28,7 +28,6 @@ pub(super) fn meta_infos(s: &mut Section<'_>) -> Option<()> {
     .map(drop)
 }
 
-/// The value of a key in META_INFO.
 pub(crate) fn meta_info<'f>(section: &'f [u8], key: &[u8]) -> Option<&'f [u8]> {
     let mut texts = section.split(|&byte| byte == 0);
     std::iter::from_fn(|| texts.next().zip(texts.next()))

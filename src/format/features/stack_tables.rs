@@ -38,7 +38,6 @@ struct Frame {
 }
 
 impl Frame {
-    /// Not known yet.
     const UNKNOWN: u32 = u32::MAX;
     /// Its callers are a circle, or its index has several frames.
     const ASTRAY: u32 = 0;
@@ -93,7 +92,6 @@ impl StackTables {
         section.len().checked_sub(at)
     }
 
-    /// Counts the frames from each one on.
     fn measure(&mut self) {
         let all: Vec<(u32, u32)> = self.frames.keys().copied().collect();
         let mut path = Vec::new();
@@ -119,8 +117,7 @@ impl StackTables {
     }
 
     /// The call stack of a sample: that of its parts, or the one in the tables, written into `buffer`. `None`
-    /// if its event records none, it does not fit into the record, or some of its frames are missing in the
-    /// tables.
+    /// if its event records none, it does not fit into the record, or the tables lack some of its frames.
     #[inline]
     pub fn call_stack<'b>(
         &self,

@@ -63,7 +63,6 @@ pub fn stored_files(features: &Features, endian: Endian) -> Vec<StoredFile<'_>> 
     files
 }
 
-/// An entry of FILE.
 fn old_file(file: &[u8], endian: Endian) -> Option<StoredFile<'_>> {
     let mut cursor = Cursor::new(file, endian);
     let path = c_str(&mut cursor)?;
@@ -79,7 +78,6 @@ fn old_file(file: &[u8], endian: Endian) -> Option<StoredFile<'_>> {
     Some(StoredFile { path, address, offset, symbols })
 }
 
-/// An entry of FILE2.
 fn new_file(message: &[u8]) -> StoredFile<'_> {
     let (mut file, mut is_dex) = (StoredFile::default(), false);
     for field in Message(message).flatten() {
@@ -127,7 +125,6 @@ fn hiperf_file<'f>(cursor: &mut Cursor<'f>) -> Option<StoredFile<'f>> {
     Some(StoredFile { path, address, offset, symbols })
 }
 
-/// Decodes the section of hiperf, with the numbers of symbols.
 pub(super) fn hiperf_files(s: &mut Section<'_>) -> Option<()> {
     s.counted("files", 32, |s| {
         s.text("path")?;
@@ -149,7 +146,6 @@ fn c_str<'f>(cursor: &mut Cursor<'f>) -> Option<&'f [u8]> {
     Some(&cursor.bytes(len + 1)?[..len])
 }
 
-/// A STR.
 fn text<'f>(cursor: &mut Cursor<'f>) -> Option<&'f [u8]> {
     let len = cursor.u32()?;
     cursor.bytes(len as usize).map(until_nul)

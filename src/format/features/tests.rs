@@ -35,7 +35,6 @@ impl Bytes {
         let padded = (text.len() / 64 + 1) * 64;
         self.u32(padded as u32).raw(text).zeros(padded - text.len())
     }
-    /// A STR with only the NUL.
     fn bare(self, text: &str) -> Self {
         self.u32(text.len() as u32 + 1).raw(text).zeros(1)
     }
@@ -59,7 +58,6 @@ fn show_fields(fields: &Fields<'_>) -> String {
     fields.iter().map(|(name, value)| format!("{name}={}", show(value))).collect::<Vec<_>>().join(" ")
 }
 
-/// Fields, then the codes of the oddities.
 fn shown(decoded: &Decoded<'_>) -> String {
     let codes = decoded.issues.iter().map(|odd| format!(" !{}", odd.code));
     show_fields(&decoded.fields) + &codes.collect::<String>()

@@ -5,7 +5,6 @@ use crate::{Cursor, Endian};
 /// The beginning of the section, before its version.
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// The titles of the texts in the head.
 const HEADERS: [&[u8]; 2] = [b"header_page\0", b"header_event\0"];
 
 /// A TRACING_DATA section, divided at the positions where it can grow. The byte reference has its layout.

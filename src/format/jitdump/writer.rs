@@ -65,8 +65,7 @@ impl Writer {
     }
 
     /// Appends an UNWINDING_INFO record: the unwind data of the code that the next LOAD describes, with
-    /// `.eh_frame_hdr` last, as perf expects. `mapped_size` is the number of its bytes that the process has
-    /// mapped after the code.
+    /// `.eh_frame_hdr` last, as perf expects. The process has mapped `mapped_size` bytes of it.
     pub fn unwinding_info(&mut self, time: u64, eh_frame: &[u8], eh_frame_hdr: &[u8], mapped_size: u64) {
         self.record(4, time, |writer| {
             let both = eh_frame.len() + eh_frame_hdr.len();

@@ -16,8 +16,7 @@ use crate::{
 pub const BATCH_SIZE: usize = 4 << 20;
 
 /// The positions in a batch of all records that are neither samples nor ends of a round. Code that needs only
-/// these skips the walk over nearly all of a recording. They are kept with the extents, so their number is
-/// limited.
+/// these skips nearly all of a recording. Kept with the extents, so their number is limited.
 pub(super) type SparseIndex = Arc<[u32]>;
 
 /// A run of whole records. [`Recording::decompressed`](super::Recording::decompressed) walks them.
@@ -86,7 +85,6 @@ impl Opened {
 }
 
 impl Batch {
-    /// The faults at its end: the unreadable parts.
     pub(super) fn faults(&self) -> impl Iterator<Item = Error> {
         let fragment = self.fragment.map(|fragment| fragment.to_error());
         let lost = self.lost.as_ref().map(|lost| lost.to_error());
@@ -128,7 +126,6 @@ impl Batch {
         self.samples.clone().unwrap_or_else(|| Arc::new(SampleSpan::of_times((self.walk(), &self.layouts))))
     }
 
-    /// Appends the whole records in `bytes`.
     pub(super) fn hold(&mut self, bytes: Bytes, framed: &Framed) {
         (self.bytes, self.kinds, self.records) = (bytes, framed.kinds, framed.records);
         self.sparse_index = framed.sparse_index.as_deref().map(Arc::from);

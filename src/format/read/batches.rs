@@ -49,7 +49,6 @@ pub struct BatchExtent {
     pub(super) sparse_index: Option<SparseIndex>,
     pub(super) fragment: Option<Fragment>,
     pub(super) sound: bool,
-    /// From an index.
     pub(super) samples: Option<Arc<SampleSpan>>,
 }
 
@@ -65,14 +64,12 @@ impl BatchExtent {
 /// Yields the batches of a recording.
 pub struct Batches {
     pub(super) cutters: Vec<Cutter>,
-    /// Index of the current cutter.
     pub(super) at: usize,
     /// For pipe data: the events so far, and the number of those in the head. More may follow.
     pub(super) pipe: Option<(Vec<Event>, usize)>,
     /// True to ignore unreadable attrs among the records; the code that walks the records reports them.
     pub(super) lenient: bool,
     pub(super) layouts: Arc<Layouts>,
-    /// Index of the next extent, if the extents are known.
     pub(super) again: Option<usize>,
     pub(super) new_extents: Option<Vec<BatchExtent>>,
     pub(super) extents: Arc<OnceLock<Vec<BatchExtent>>>,
@@ -185,7 +182,6 @@ impl Batches {
         self.place().is_none_or(|place| place >= (window.stream, window.to))
     }
 
-    /// Stream and position of the next batch.
     fn place(&self) -> Option<(usize, usize)> {
         let left = |cutter: &&Cutter| cutter.mapped().is_some_and(|bytes| cutter.at < bytes.len());
         let streams = self.cutters.iter().enumerate().skip(self.at);

@@ -249,7 +249,6 @@ impl Cutter {
         Some(gap.to)
     }
 
-    /// The factory of temporary files, if the stream is not mapped.
     pub(super) fn temp_files(&self) -> Option<TempFiles> {
         match &self.stream.source {
             Source::Mapped { .. } => None,
@@ -257,7 +256,6 @@ impl Cutter {
         }
     }
 
-    /// Marks all of a mapped stream as read.
     pub(super) fn use_up(&mut self) {
         if let Source::Mapped { bytes, offset, .. } = &mut self.stream.source {
             *offset += bytes.len() as u64;

@@ -71,8 +71,7 @@ impl Recording {
         let mut numbers: Vec<u64> = parts.iter().map(|(number, _)| *number).chain(others).collect();
         numbers.sort_unstable();
         recording.extras.sort();
-        // perf record --threads numbers the files from 0 on. Their number is not recorded, so a missing last
-        // file cannot be noticed.
+        // perf record --threads numbers files from 0 on, without a count: a missing last one is not noticed.
         if let Some(&last) = numbers.last()
             && last >= numbers.len() as u64
             && last < u64::MAX

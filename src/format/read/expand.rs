@@ -75,14 +75,12 @@ struct Stream {
     hint: usize,
     /// True if the current frame states its content size, and so was finished by its writer.
     ends: bool,
-    /// The last COMPRESSED record.
     at: Origin,
     /// The front of a record that continues in the next COMPRESSED record, and its origin.
     tail: Vec<u8>,
     tail_origin: Origin,
     /// Decompression stopped here (salvage); counts the loss since.
     lost: Option<Lost>,
-    /// True if decompression stopped with an error.
     broken: bool,
 }
 
@@ -321,7 +319,6 @@ where
     }
 }
 
-/// The batch being filled.
 struct BatchOutput {
     batch: Batch,
     /// True to keep records of events and features, although they should not be inside a compressed record.
@@ -362,7 +359,6 @@ impl BatchOutput {
         }
     }
 
-    /// Takes a run of uncompressed records.
     fn plain(&mut self, range: std::ops::Range<usize>, ready: &mut VecDeque<Batch>) -> Result<()> {
         if range.len() >= PLAIN_RUN {
             self.flush(ready);
@@ -533,7 +529,6 @@ impl BatchOutput {
         self.drop_rest();
     }
 
-    /// Hands on the whole records and keeps the rest.
     fn flush_framed(&mut self, ready: &mut VecDeque<Batch>) {
         let rest_origin = self.origins.at(self.framed);
         let rest = self.bytes.split_off(self.framed);
@@ -560,15 +555,12 @@ impl BatchOutput {
     }
 }
 
-/// The compressed record being expanded.
 struct Piece {
     stream: u32,
     record: u64,
-    /// Bytes of it that zstd has consumed.
     fed: usize,
     expanded: u64,
     expansion_max: u64,
-    /// Bytes expanded when the last frame ended.
     ended: u64,
     frame_inside: bool,
     /// True if the stream began in an earlier file: this piece is the first, and begins no frame.

@@ -12,14 +12,11 @@ pub(super) struct Framed {
     pub(super) kinds: Kinds,
     pub(super) sparse_index: Option<Vec<u32>>,
     pub(super) cut: Option<Frame>,
-    /// The invalid header in place of the next record.
     pub(super) bad: Option<BadFrame>,
-    /// The type of the bytes in its place, if known.
     pub(super) stray: Option<Stray>,
 }
 
 impl Framed {
-    /// The record at `end` has a rare kind.
     fn met_rare(&mut self) {
         let position = u32::try_from(self.end).ok();
         match (&mut self.sparse_index, position) {

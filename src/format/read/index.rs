@@ -13,13 +13,11 @@ use crate::{Bytes, Cursor, Endian, Error, HEADER_SIZE, Kinds, Result};
 
 const MAGIC: &[u8; 8] = b"PERFXIDX";
 
-/// Increases whenever the layout or the meaning of a field changes.
 const VERSION: u32 = 1;
 
 /// Numbers are little-endian, so that an index is the same on any machine.
 const ENDIAN: Endian = Endian::Little;
 
-/// The number of entries of an omitted list.
 const UNLISTED: u32 = u32::MAX;
 
 /// The bytes at each end of a batch, and of the parts around the records, in its quick checksum.
@@ -64,7 +62,6 @@ pub struct Index {
     batches: Vec<BatchExtent>,
 }
 
-/// A file, recognised by its size and content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Checksums {
     size: u64,
@@ -264,7 +261,6 @@ fn put_batch(batch: &BatchExtent, bytes: &mut Vec<u8>) {
     bytes.extend(lists.flat_map(|list| list.iter()).flat_map(|&number| ENDIAN.bytes_u32(number)));
 }
 
-/// A file of a recording, and the range of its records.
 struct Pieces {
     file: Bytes,
     start: usize,
@@ -305,7 +301,6 @@ fn hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// The hash of the first and the last `len` bytes, or of all if there are fewer.
 fn hash_of_ends(bytes: &[u8], len: usize) -> u64 {
     match bytes.len() > 2 * len {
         true => hash(&[&bytes[..len], &bytes[bytes.len() - len..]].concat()),

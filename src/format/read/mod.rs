@@ -1,5 +1,4 @@
-//! Opens every form of recording (file, pipe data, directory) and cuts its data into batches of whole
-//! records, one batch at a time.
+//! Opens any form of recording (file, pipe data, directory) and cuts its data into batches of records.
 
 mod batch;
 mod batches;

@@ -15,10 +15,8 @@ use crate::record::header_records::HeaderRecord;
 use crate::value::bytes_that;
 use crate::{Endian, Error, FaultCode, Feature, Layouts, Origin, Record, Result};
 
-/// State while the leading records of pipe data are read.
 #[derive(Default)]
 struct Head {
-    /// Entries of feature BUILD_ID.
     build_ids: Vec<u8>,
     /// The names in EVENT_DESC for the first id of each event; filled at the first EVENT_UPDATE.
     names: Option<HashSet<(u64, Vec<u8>)>>,

@@ -60,7 +60,6 @@ pub struct Recording {
     pub(super) chain: Option<Chain>,
     pub(super) streams: Vec<Stream>,
     pub(super) opened: Option<Metadata>,
-    /// True if reading continues after damage.
     pub(super) lenient: bool,
     /// True to yield data as it arrives: see [`Recording::live`].
     pub(super) live: bool,

@@ -41,9 +41,7 @@ use crate::{Error, Layout, Layouts, Record, RecordType, Result, Time};
 pub struct Records {
     batches: Box<dyn Iterator<Item = Result<Batch>> + Send>,
     batch: Option<Batch>,
-    /// Position of the next record in the batch.
     at: usize,
-    /// Errors after the end of the current batch.
     errors: VecDeque<Error>,
 }
 

@@ -39,7 +39,6 @@ fn run_of(bytes: &[u8], mut at: usize, endian: Endian, good: impl Fn(&Frame) -> 
     (run, at)
 }
 
-/// True if the kind is known and the record has room for its fields.
 fn has_room(frame: &Frame) -> bool {
     frame.kind.name().is_some() && frame.size >= frame.kind.min_size()
 }
@@ -49,7 +48,6 @@ fn is_plausible(frame: &Frame) -> bool {
     frame.kind.may_exist() && (frame.kind.name().is_some() || frame.size.is_multiple_of(8))
 }
 
-/// True if the record at `at` has no oddities.
 pub(super) fn is_sound(bytes: &[u8], frame: &Frame, at: usize, endian: Endian, layouts: &Layouts) -> bool {
     let (record, payload) = bytes[at..at + frame.total() as usize].split_at(frame.size);
     Record::new(record, payload, Origin::Synthetic, endian)
@@ -97,7 +95,6 @@ pub(crate) fn trusted(bytes: &[u8], end: usize, endian: Endian, layouts: &Layout
     trusted
 }
 
-/// Bytes that are not records, relative to the start of the searched bytes.
 pub(super) struct Gap {
     pub(super) from: usize,
     pub(super) to: usize,
@@ -107,8 +104,7 @@ pub(super) struct Gap {
 /// continue at the first of them. Fewer suffice if they end exactly where the data ends.
 const PROOF: usize = 4;
 
-/// Maximum number of bytes that the search may examine for each byte of the input: enough for a real hole,
-/// and a limit for hostile input.
+/// Maximum number of bytes to examine per byte of the input: enough for real holes, and bounded.
 pub(super) const PROBES_PER_BYTE: u64 = 32;
 
 /// True if there are `count` sound records at `at`, or fewer followed directly by the end of the data.

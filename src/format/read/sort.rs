@@ -13,7 +13,6 @@ use std::io::{self, BufWriter, Write};
 use super::TempFiles;
 use crate::{Bytes, Endian, Error, Layouts, Origins, Record, Result, Time, Walker};
 
-/// A waiting record and its sort key.
 #[derive(Clone, Copy, Debug)]
 struct SortEntry {
     /// The time, ns; a record without one has the time of the records that it precedes.
@@ -72,16 +71,13 @@ impl SortEntry {
 pub struct PreparedBatch {
     bytes: Bytes,
     origins: Origins,
-    /// Rewritten records, which are not in the batch.
     made: Vec<u8>,
     made_origins: Origins,
     /// True if the records get no origins.
     anonymous: bool,
-    /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. For records without a time, `key`
-    /// counts the finished rounds.
+    /// In file order. Chunk 0 is the batch, chunk 1 rewritten records. Without a time, `key` is the round.
     entries: Vec<SortEntry>,
     timeless: bool,
-    /// The number of records in the batch itself.
     stored: u32,
     /// The latest time before each FINISHED_ROUND, and before the end.
     rounds: Vec<u64>,
@@ -191,16 +187,13 @@ impl Rounds {
     }
 }
 
-/// The bytes of waiting records.
 #[derive(Debug)]
 struct Chunk {
     bytes: Bytes,
     origins: Origins,
-    /// The number of waiting records in it.
     left: u32,
 }
 
-/// Sorted entries in a temporary file.
 #[derive(Debug)]
 struct SortedRun {
     entries: Bytes,
@@ -228,7 +221,6 @@ impl Ready {
     }
 }
 
-/// The limit of memory use, bytes.
 const MEMORY: usize = 32 << 20;
 
 /// Sorts the records of one input.
@@ -236,9 +228,7 @@ pub struct Sorter {
     endian: Endian,
     temp_files: TempFiles,
     chunks: VecDeque<Chunk>,
-    /// The number of the first chunk.
     first: u32,
-    /// Bytes of chunks in memory.
     heap: usize,
     place: TimelessPlace,
     /// Entries, waiting from `next` on; sorted as soon as one of them is ready.
@@ -259,7 +249,6 @@ impl std::fmt::Debug for Sorter {
     }
 }
 
-/// The rule for placing records without a time.
 #[derive(Debug)]
 enum TimelessPlace {
     /// Where perf processes them: after the records flushed by then, before all later ones of the input.
@@ -269,8 +258,7 @@ enum TimelessPlace {
 }
 
 impl TimelessPlace {
-    /// Computes the keys of records without a time. `next` is the first time after the batch, `level` the
-    /// earliest.
+    /// The keys of records without a time. `next` is the first time after the batch, `level` the earliest.
     fn keys(&mut self, entries: &mut [SortEntry], prepared: &BatchTimes, next: u64, level: u64) {
         let is_timeless = |entry: &SortEntry| entry.chunk & TIMELESS != 0;
         match self {
@@ -440,7 +428,6 @@ impl Sorter {
         self.leave(ready.entry.chunk & !TIMELESS, 1);
     }
 
-    /// Releases this many records of a chunk.
     #[inline]
     fn leave(&mut self, number: u32, count: usize) {
         if let Some(chunk) = self.chunks.get_mut(number.wrapping_sub(self.first) as usize) {

@@ -35,7 +35,6 @@ pub struct TimeOrder {
     /// For each later batch, the first time and the earliest time after it.
     after: VecDeque<(u64, u64)>,
     sorter: Sorter,
-    /// The record that was returned last.
     current: Option<Ready>,
     layouts: Arc<Layouts>,
     files: Vec<Arc<str>>,

@@ -31,14 +31,11 @@ pub struct AuxtraceError<'a> {
     pub guest: Option<(u32, u32)>,
 }
 
-/// `PERF_AUXTRACE_ERROR_ITRACE`.
 const OF_TRACES: u32 = 1;
 /// The record has a time, and also names a guest.
 const WITH_TIME: u32 = 1;
 const WITH_GUEST: u32 = 2;
-/// The offset of the message in these, bytes.
 const MESSAGE_START: usize = 48;
-/// Maximum length of a message with its NUL, bytes.
 const MESSAGE: usize = 64;
 
 impl<'r> AuxtraceError<'r> {

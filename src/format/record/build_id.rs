@@ -8,7 +8,6 @@ use super::reader::Reader;
 use crate::value::bytes_of;
 use crate::{Endian, FaultCode, RECORD_SIZE_MAX, Record, RecordType, Value, until_nul};
 
-/// Bytes before the file name.
 const FIXED: usize = 36;
 
 /// Bit 15 of `misc`: the byte after the id is the length of the id.
@@ -78,7 +77,6 @@ impl<'a> BuildIdEntry<'a> {
         FIXED + self.filename.len() + 1
     }
 
-    /// The bytes without a field in an entry of `size` bytes.
     pub(crate) fn gaps(&self, size: usize, without_pid: bool) -> [Range<usize>; 3] {
         // Only the newer layout has a byte for the length of the id.
         let (id, length, name) = if without_pid { (8, 0, 32) } else { (12, 1, FIXED) };
@@ -149,8 +147,7 @@ fn entry(bytes: &[u8], smallest: usize, endian: Endian) -> Option<&[u8]> {
 }
 
 /// The record as newer perf requires it, if it differs: its size is a multiple of 8, and its name ends in
-/// NUL. perf 6.1 injects records of 100 bytes. The trailer, of `trailer` bytes if there is one, stays at the
-/// end.
+/// NUL. perf 6.1 injects records of 100 bytes. The trailer of `trailer` bytes stays last.
 pub fn aligned(record: &Record<'_>, trailer: usize) -> Option<Vec<u8>> {
     let (bytes, endian) = (record.bytes(), record.endian());
     let name = bytes.get(FIXED..)?;

@@ -2,7 +2,6 @@
 
 use crate::{Endian, HEADER_SIZE, RECORD_SIZE_MAX, RecordType};
 
-/// The offsets of `misc` and `size` in a header.
 const MISC: usize = 4;
 const SIZE: usize = 6;
 

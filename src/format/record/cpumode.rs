@@ -17,7 +17,6 @@ pub const GUEST_USER: u16 = 5;
 /// The lowest address of a kernel on the machines that have branch stacks and SPE.
 pub const KERNEL_START: u64 = 1 << 63;
 
-/// The bits of `misc` that hold the cpumode.
 const MASK: u16 = 7;
 
 /// The cpumode in `misc`.

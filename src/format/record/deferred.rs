@@ -5,7 +5,6 @@ use crate::decode::sample::callchain;
 use crate::sample::U64s;
 use crate::{FaultCode, Record, RecordType};
 
-/// The offset of the first address.
 pub(crate) const IPS: usize = 24;
 
 /// A CALLCHAIN_DEFERRED record (include/uapi/linux/perf_event.h, since Linux 6.19).

@@ -73,14 +73,12 @@ impl EtmRegisters {
     }
 }
 
-/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 const ETM3: u64 = 0x3030_3030_3030_3030;
 const ETM4: u64 = 0x4040_4040_4040_4040;
 const ETE: u64 = 0x5050_5050_5050_5050;
 
-/// The source of timestamps: the virtual counter.
 const VIRTUAL: u64 = 1;
 
 impl EtmInfo {

@@ -6,7 +6,6 @@ use crate::{FaultCode, Layouts, Record, RecordType, Value, until_nul};
 
 pub(crate) const EVENT_UPDATE_NAME: u64 = 2;
 
-/// The offset of the name in such a record.
 pub(crate) const UPDATED_NAME: usize = 24;
 
 /// The id and name in an EVENT_UPDATE record that names an event. perf takes id 0 as the first event.

@@ -9,8 +9,7 @@ use crate::{HEADER_SIZE, Layout, Record, Result};
 
 /// Changes the addresses of the call chain of a sample or CALLCHAIN_DEFERRED record for which `change`
 /// returns another one; it takes the cpumode and the address. `bytes` are those of the record, perhaps with
-/// other changes of the same size; they are copied only to be changed. Returns the number of addresses that
-/// were changed.
+/// other changes of the same size; they are copied only to be changed. Returns the number of changed ones.
 pub fn change_frames(
     record: &Record<'_>,
     layout: Option<&Layout>,

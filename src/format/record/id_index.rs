@@ -4,11 +4,8 @@ use super::builder::build;
 use super::reader::{Reader, any};
 use crate::{Cursor, Endian, FaultCode, HEADER_SIZE, Layouts, RECORD_SIZE_MAX, Record, RecordType};
 
-/// The offset of the entries, bytes.
 const ENTRIES: usize = 16;
-/// The size of an entry, bytes.
 const ENTRY: usize = 32;
-/// The size of an entry in the second array, bytes.
 const MACHINE: usize = 16;
 
 /// Any CPU, any thread, or an unknown VCPU.
@@ -113,7 +110,6 @@ impl<'a> IdIndex<'a> {
         self.has_machines
     }
 
-    /// The offsets of the entries' ids, bytes from the start of the record.
     pub(crate) fn ids_at(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.count).map(|number| ENTRIES + number * ENTRY)
     }

@@ -190,7 +190,6 @@ mod tests {
 
     const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-    /// The layout for records with and without an IDENTIFIER.
     fn layouts(sample_type: u64, read_format: u64) -> [Layout; 2] {
         // Bit 18 is sample_id_all.
         let attr = |sample_type| Attr { sample_type, read_format, flags: 1 << 18, ..Attr::default() };

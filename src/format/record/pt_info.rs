@@ -46,7 +46,6 @@ pub struct PtInfo {
     pub has_event_trace: bool,
 }
 
-/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 impl PtInfo {

@@ -24,7 +24,6 @@ macro_rules! ints {
 }
 ints! { u8 u16 u32 u64 }
 
-/// The name of a constant, or its number.
 pub(crate) fn named(value: u64, names: &[(u64, &'static str)]) -> Value<'static> {
     let name = names.iter().find(|(number, _)| *number == value);
     name.map_or(Value::Number(value), |(_, name)| Value::Name((*name).into()))
@@ -42,7 +41,6 @@ pub(crate) fn any<'a, T: Int>(value: T) -> Value<'a> {
 pub(crate) struct Reader<'a> {
     cursor: Cursor<'a>,
     decoded: Decoded<'a>,
-    /// True if the last field was a string, with its NUL.
     padded: bool,
     /// False if only oddities are noted.
     pub(crate) values: bool,
@@ -89,7 +87,6 @@ impl<'a> Reader<'a> {
         self.decoded.add_issue(code, what);
     }
 
-    /// Notes a missing field.
     pub(crate) fn need<T>(&mut self, name: &str, got: Option<T>) -> Option<T> {
         if got.is_none() {
             self.add_issue(
@@ -100,7 +97,6 @@ impl<'a> Reader<'a> {
         got
     }
 
-    /// Takes an integer without noting it.
     pub(crate) fn int<T: Int>(&mut self, name: &str) -> Option<T> {
         let got = T::take(&mut self.cursor);
         self.need(name, got)
@@ -122,7 +118,6 @@ impl<'a> Reader<'a> {
         self.noted(name, Value::Hex)
     }
 
-    /// A number for which -1 (all bits set) means any or none.
     pub(crate) fn any<T: Int>(&mut self, name: &'static str) -> Option<T> {
         let got = self.int::<T>(name)?;
         self.note(name, any(got));
@@ -133,25 +128,21 @@ impl<'a> Reader<'a> {
         self.noted(name, |value| named(value, names))
     }
 
-    /// A set of bits, noted by their names.
     pub(crate) fn bits<T: Int>(&mut self, name: &'static str, names: &[(u32, &'static str)]) -> Option<T> {
         self.noted(name, |value| Value::Name(bit_names(value, names)))
     }
 
-    /// Takes the bytes of a field without noting it.
     pub(crate) fn take(&mut self, name: &str, length: usize) -> Option<&'a [u8]> {
         let got = self.cursor.bytes(length);
         self.need(name, got)
     }
 
-    /// Skips bytes without a field.
     pub(crate) fn skip(&mut self, name: &str, length: usize) -> Option<()> {
         self.take(name, length)?;
         self.add_gap(0..length, length);
         Some(())
     }
 
-    /// Notes that these of the last `taken` bytes contain no field.
     pub(crate) fn add_gap(&mut self, gap: Range<usize>, taken: usize) {
         if self.values && !gap.is_empty() {
             self.decoded.add_gaps(self.cursor.at() - taken, vec![gap]);
@@ -170,7 +161,6 @@ impl<'a> Reader<'a> {
         self.any::<u32>("tid").map(drop)
     }
 
-    /// Takes all remaining bytes, uninterpreted.
     pub(crate) fn all_bytes(&mut self) -> Option<()> {
         self.bytes("bytes", self.left()).map(drop)
     }
@@ -234,7 +224,6 @@ impl<'a> Reader<'a> {
         all.then_some(())
     }
 
-    /// A field that consists of fields.
     pub(crate) fn map(
         &mut self,
         name: &'static str,

@@ -31,8 +31,8 @@ pub(crate) fn decode_cpu(d: &mut Reader<'_>) -> Option<()> {
     Some(())
 }
 
-/// u32 counters as in Documentation/scheduler/sched-stats.rst: the same set for each of three states of the
-/// CPU, then those of the domain.
+/// u32 counters as in Documentation/scheduler/sched-stats.rst: a set for each of three CPU states, then the
+/// domain's.
 pub(crate) fn decode_domain(d: &mut Reader<'_>) -> Option<()> {
     let version = schedstat(d, true)?;
     let mut states =

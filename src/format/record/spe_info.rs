@@ -39,7 +39,6 @@ pub struct SpeCpu {
     pub event_filter: u64,
 }
 
-/// The start of the private part, bytes.
 const PRIVATE: usize = 16;
 
 impl SpeInfo {

@@ -12,13 +12,11 @@ use crate::{Endian, RECORD_SIZE_MAX, RecordType};
 
 const BOTH: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// A record of 64-bit words, then bytes.
 fn typed(kind: RecordType, misc: u16, words: &[u64], rest: &[u8], endian: Endian) -> Vec<u8> {
     let words: Vec<u8> = words.iter().flat_map(|&word| endian.bytes_u64(word)).collect();
     build(kind, misc, &[&words, rest], endian).unwrap()
 }
 
-/// Two adjacent 32-bit fields.
 fn pair(first: u32, second: u32, endian: Endian) -> u64 {
     endian.u64(&[endian.bytes_u32(first), endian.bytes_u32(second)].concat(), 0).unwrap()
 }

@@ -107,8 +107,8 @@ impl ClockChange {
         ns.checked_mul(self.numerator.into())?.checked_div_euclid(self.denominator.into())
     }
 
-    /// Changes the conversion from a trace's counter to the clock: `time = zero + (cycles × mult >> shift)`,
-    /// where `zero` may be negative.
+    /// Changes the conversion from a counter to the clock: `time = zero + (cycles × mult >> shift)`, with
+    /// signed `zero`.
     fn conversion(&self, mult: u64, zero: u64) -> Option<(u64, u64)> {
         let zero = self.scaled(zero.cast_signed().into())?.checked_add(self.offset)?;
         Some((self.duration(mult)?, i64::try_from(zero).ok()?.cast_unsigned()))

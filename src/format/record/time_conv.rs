@@ -26,7 +26,6 @@ pub struct TimeConv {
 }
 
 impl TimeConv {
-    /// The offsets of `mult` and `zero`, bytes.
     pub(crate) const CONVERSION: (usize, usize) = (16, 24);
 
     /// Parses a TIME_CONV record; `None` for other kinds, and for a record that is too short.

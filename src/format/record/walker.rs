@@ -65,8 +65,7 @@ impl Frame {
 
     /// Reads a byte far ahead of the record at `at`, so that the headers there are in the cache when a walk
     /// reaches them. The processor itself prefetches only records shorter than two cache lines; a walk over
-    /// records of 180 bytes takes half as long this way. Large records are left out: a walk reads little of
-    /// them.
+    /// records of 180 bytes takes half as long this way. Large records are left out.
     #[inline(always)]
     pub(crate) fn read_ahead(&self, bytes: &[u8], at: usize) {
         const AHEAD: usize = 1024;
@@ -187,7 +186,6 @@ impl<'a> Walker<'a> {
         Ok(Some(self.record(position, frame)))
     }
 
-    /// The frame of the record at hand, which is whole.
     #[inline(always)]
     fn frame(&self) -> Result<Frame> {
         let frame = match Frame::read(self.bytes, self.at, self.endian) {

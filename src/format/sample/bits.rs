@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use crate::{Endian, bit_names};
 
-/// The meaning of a bit field's value.
 #[derive(Clone, Copy, Debug)]
 enum Names {
     Number,

@@ -23,8 +23,7 @@ pub const X86_64_DWARF: [Option<u8>; 24] = {
     numbers
 };
 
-/// 32-bit tasks of x86: by the kernel's number, which is that of x86-64, the number of DWARF (System V ABI,
-/// i386 supplement, table 2.14).
+/// 32-bit x86: by the kernel's number, that of x86-64, DWARF's (System V ABI, i386 supplement, table 2.14).
 pub const I386_DWARF: [Option<u8>; 9] =
     [Some(0), Some(3), Some(1), Some(2), Some(6), Some(7), Some(5), Some(4), Some(8)];
 
@@ -153,11 +152,9 @@ pub fn name(machine: &str, number: u32) -> Option<Cow<'static, str>> {
     }
 }
 
-/// The names of the first registers of x86.
 const X86: [&str; 16] =
     ["AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP", "IP", "FLAGS", "CS", "SS", "DS", "ES", "FS", "GS"];
 
-/// The names of the registers of PowerPC after r31.
 const PPC: [&str; 19] = [
     "nip", "msr", "orig_r3", "ctr", "link", "xer", "ccr", "softe", "trap", "dar", "dsisr", "sier", "mmcra",
     "mmcr0", "mmcr1", "mmcr2", "mmcr3", "sier2", "sier3",

@@ -1,5 +1,4 @@
-//! Builds consecutive samples that differ in few parts, like those of a hardware trace, without the parts that stay
-//! the same.
+//! Builds consecutive samples that differ in few parts, like those of a hardware trace.
 
 use std::ops::Range;
 

@@ -1,24 +1,18 @@
 //! Reads the headers of zstd frames and blocks: RFC 8878, 3.1.1.
 
-/// The size of a block's header, bytes.
 pub(crate) const BLOCK_HEADER_SIZE: usize = 3;
 
-/// The header of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
-    /// Its own size, bytes.
     pub(crate) size: usize,
     /// The distance from which the contents may be repeated, bytes.
     pub(crate) window: u64,
-    /// The size of the contents, bytes, if stated.
     pub(crate) content_size: Option<u64>,
     /// The dictionary that the frame needs; 0 for none.
     pub(crate) dictionary: u32,
-    /// True if a checksum follows the last block.
     pub(crate) has_checksum: bool,
 }
 
-/// The number in these bytes, at most 8, the lowest first.
 pub(crate) fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
@@ -38,7 +32,6 @@ impl FrameHeader {
         Some(5 + usize::from(!is_single) + dictionary + content)
     }
 
-    /// Reads the header at the start; `None` if there is none, or it is cut off.
     pub(crate) fn read(bytes: &[u8]) -> Option<FrameHeader> {
         let size = FrameHeader::size(bytes)?;
         let bytes = bytes.get(..size)?;
@@ -67,7 +60,6 @@ impl FrameHeader {
     }
 }
 
-/// The header of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockHeader {
     pub(crate) is_last: bool,
@@ -78,24 +70,20 @@ pub(crate) struct BlockHeader {
 }
 
 impl BlockHeader {
-    /// Reads the header at the start; `None` if it is cut off.
     pub(crate) fn read(bytes: &[u8]) -> Option<BlockHeader> {
         let size = little(bytes.first_chunk::<BLOCK_HEADER_SIZE>()?) as usize;
         Some(BlockHeader { is_last: size & 1 != 0, kind: (size >> 1 & 3) as u8, size: size >> 3 })
     }
 
-    /// The size of the block after its header, bytes.
     pub(crate) fn stored(&self) -> usize {
         if self.kind == 1 { 1 } else { self.size }
     }
 }
 
-/// The content size that the frame at the start states.
 pub(crate) fn content_size(bytes: &[u8]) -> Option<u64> {
     FrameHeader::read(bytes)?.content_size
 }
 
-/// True if this is exactly one whole frame.
 pub(crate) fn is_one_frame(bytes: &[u8]) -> bool {
     let end = || {
         let header = FrameHeader::read(bytes)?;

@@ -4,7 +4,6 @@ use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name};
 
 use super::Progress;
 
-/// The state of a stream.
 pub(crate) struct Decoder(DCtx<'static>);
 
 impl Decoder {

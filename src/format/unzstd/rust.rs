@@ -16,28 +16,22 @@ mod codes;
 /// Maximum window, bytes, as in the C library.
 const WINDOW_MAX: u64 = 128 << 20;
 
-/// The next part of a stream.
 #[derive(Clone, Copy)]
 enum Next {
     Frame,
-    /// The rest of a frame to skip, bytes.
     Skipped(usize),
     BlockHeader,
     Block(BlockHeader),
     Checksum,
 }
 
-/// The state of a stream.
 pub(crate) struct Decoder {
     next: Next,
-    /// The bytes of the next part that have arrived.
     part: Vec<u8>,
     frame: FrameHeader,
     /// The contents of the frame: at least the last window, and all that has not been returned.
     contents: Vec<u8>,
-    /// Bytes of `contents` that were returned.
     returned: usize,
-    /// The size of all contents of the frame, bytes.
     total: u64,
     checksum: XxHash64,
     tables: Tables,
@@ -114,7 +108,6 @@ impl Decoder {
         Ok(size - self.part.len())
     }
 
-    /// Reads the next part, which is complete.
     fn take(&mut self, part: &[u8]) -> Result<(), &'static str> {
         self.next = match self.next {
             Next::Frame if is_skippable(part) => {

@@ -1,12 +1,10 @@
 use super::rust::Decoder;
 use super::*;
 
-/// A frame of these contents, not compressed.
 pub(crate) fn stored_frame(contents: &[u8]) -> Vec<u8> {
     frame(contents.len(), contents.chunks(ROOM).map(|block| (0, block.len(), block)))
 }
 
-/// A frame of one byte, repeated.
 pub(crate) fn repeated_frame(byte: u8, size: usize) -> Vec<u8> {
     let sizes = (0..size).step_by(ROOM).map(|start| ROOM.min(size - start));
     frame(size, sizes.map(|size| (1, size, std::slice::from_ref(&byte))))

@@ -7,8 +7,7 @@
 //! bitmap and table. Then the header is changed to point to the journal (in `event_types`, which readers have
 //! ignored since perf 3.x) and to show only the features whose slots do not change. Then the table is
 //! written, and finally the header shows all features. Each step is on disk before the next begins. In
-//! between, perf sees a valid recording, for a moment with fewer features; perfx sees all features at any
-//! time.
+//! between, perf sees a valid recording, for a moment with fewer features; perfx always sees all.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,7 +46,6 @@ pub fn replace_sections(file: &File, header: &FileHeader, changes: &Changes) -> 
 
 /// The destination of the steps: a file, or a test's model of one.
 trait WriteTarget {
-    /// Returns when the bytes are on disk.
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
     fn shorten(&self, len: u64) -> std::io::Result<()>;
 }
@@ -65,11 +63,9 @@ impl WriteTarget for File {
     }
 }
 
-/// The bytes that the steps overwrite.
 struct Before {
     len: u64,
     front: [u8; FILE_HEADER_SIZE],
-    /// The bytes in place of the new feature table.
     table: Vec<u8>,
 }
 
@@ -238,7 +234,6 @@ mod tests {
     struct Failing {
         bytes: RefCell<Vec<u8>>,
         writes: Cell<usize>,
-        /// True if writing works again after the first failure.
         recovers: bool,
     }
 

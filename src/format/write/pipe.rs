@@ -9,7 +9,6 @@ use crate::{Endian, Error, Event, Feature, HEADER_SIZE, RECORD_SIZE_MAX, RecordT
 /// Features that describe offsets in a file or the form of a directory; pipe data has neither.
 const FILE_ONLY: [Feature; 2] = [Feature::AUXTRACE, Feature::DIR_FORMAT];
 
-/// Largest feature section in a HEADER_FEATURE record, bytes.
 const SECTION_MAX: usize = u16::MAX as usize - HEADER_SIZE - 8;
 
 /// The features that pipe data cannot hold, with the reasons.

@@ -39,7 +39,6 @@ use crate::{Bytes, Endian, Error, Event, Feature, Kinds, Origin, Record, RecordT
 /// ```
 pub struct RecordingWriter<W: Write> {
     out: BufWriter<W>,
-    /// Bytes written so far.
     at: u64,
     endian: Endian,
     file: Option<FileForm<W>>,
@@ -49,13 +48,10 @@ pub struct RecordingWriter<W: Write> {
 
 /// A file that is created by its path, and gets its name when it is complete.
 pub(super) struct Created {
-    /// The given path, for errors.
     pub(super) name: Arc<str>,
-    /// Gives the complete file its name.
     pub(super) commit: Box<dyn FnOnce() -> io::Result<()> + Send + Sync>,
 }
 
-/// The parts of a file that are known before its end.
 struct FileForm<W> {
     front: FileFront,
     features: Features,
@@ -247,13 +243,10 @@ impl<W: Write> RecordingWriter<W> {
     }
 }
 
-/// The header of a file, and the function that writes it.
 type Header<W> = ([u8; FILE_HEADER_SIZE], SetHeader<W>);
 
-/// Overwrites the start of a file.
 type SetHeader<W> = fn(&mut W, &[u8]) -> io::Result<()>;
 
-/// Adds the name of the file to an error, if there is one.
 fn unwritable(error: io::Error, created: Option<&Created>) -> Error {
     match created {
         Some(Created { name, .. }) => Error::io("can't be written", error).file(name),

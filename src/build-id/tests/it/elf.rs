@@ -73,7 +73,6 @@ fn a_truncated_note_is_not_found() {
     for len in 0..notes.len() {
         assert_eq!(from_notes(&notes[..len], Endianness::Little), None, "{len}");
     }
-    // Only the padding is missing.
     let notes = note(ORDINARY, b"GNU\0", 3, &ID[..17], 1);
     assert_eq!(from_notes(&notes, Endianness::Little), BuildId::new(&ID[..17]));
 }

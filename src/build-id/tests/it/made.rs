@@ -1,6 +1,5 @@
 //! ELF files and notes written field by field as in elf(5), so that no writer shares a mistake of the reader.
 
-/// The shape of an ELF file: class, byte order, and headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) bits: u8,
@@ -67,7 +66,6 @@ pub(crate) fn note(shape: Shape, name: &[u8], kind: u32, desc: &[u8], padding: u
     note.bytes
 }
 
-/// A file whose only note is a build-id.
 pub(crate) fn elf(shape: Shape, id: &[u8]) -> Vec<u8> {
     elf_of_notes(shape, &note(shape, b"GNU\0", 3, id, 4), 4)
 }

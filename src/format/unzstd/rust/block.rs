@@ -106,7 +106,6 @@ const DEFAULT_MATCH_LENGTHS: [i16; 53] = [
 ];
 
 impl Tables {
-    /// Appends the contents of a block to those of its frame.
     pub(super) fn decompress(&mut self, block: &[u8], contents: &mut Vec<u8>) -> Result<()> {
         let size = self.read_literals(block)?;
         let rest = block.get(size..).ok_or(DAMAGED)?;
@@ -166,7 +165,6 @@ impl Tables {
         Ok(size + compressed)
     }
 
-    /// Appends the sequences; returns the number of literals in them.
     fn sequences(
         &mut self,
         section: &[u8],

@@ -4,7 +4,6 @@ use crate::Endian;
 use crate::unzstd::ROOM;
 use crate::unzstd::header::little;
 
-/// Maximum contents of a block, bytes.
 pub(super) const BLOCK_MAX: usize = ROOM;
 
 pub(super) const DAMAGED: &str = "the data is damaged";
@@ -47,7 +46,6 @@ impl BackwardBits<'_> {
         bits
     }
 
-    /// Checks that all bits were read, and no more.
     pub(super) fn end(&self) -> Result<()> {
         if self.left == 0 { Ok(()) } else { Err(DAMAGED) }
     }
@@ -60,7 +58,6 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 /// A table of a code whose symbols take fractions of a bit (finite state entropy).
 pub(super) struct Fse {
-    /// The logarithm of the number of cells.
     log: u32,
     cells: Vec<Cell>,
 }
@@ -74,7 +71,6 @@ struct Cell {
 }
 
 impl Fse {
-    /// A table with one symbol, which takes no bits.
     pub(super) fn of_one(symbol: u8) -> Fse {
         Fse { log: 0, cells: vec![Cell { symbol, bits: 0, base: 0 }] }
     }
@@ -152,7 +148,6 @@ impl Fse {
         Ok(Fse { log, cells })
     }
 
-    /// The first cell.
     pub(super) fn start(&self, bits: &mut BackwardBits<'_>) -> usize {
         bits.read(self.log) as usize
     }
@@ -161,14 +156,12 @@ impl Fse {
         self.cells[cell].symbol
     }
 
-    /// The cell after this one.
     pub(super) fn next(&self, cell: usize, bits: &mut BackwardBits<'_>) -> usize {
         let Cell { bits: count, base, .. } = self.cells[cell];
         usize::from(base) + bits.read(count.into()) as usize
     }
 }
 
-/// Maximum length of a Huffman code, bits.
 const HUFFMAN_BITS_MAX: u32 = 11;
 
 /// A table: for each value of `bits` bits, the symbol and the length of the code with which it begins.
