@@ -49,8 +49,7 @@ pub struct Code {
     /// The severity.
     pub kind: FindingKind,
     /// The reaction of perf 6.1. Perf 6.12 does the same, but reads attrs of 136 bytes, aborts at
-    /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1, whose attrs are too
-    /// large for it.
+    /// `branch-counters-missing` and reads `raw-short`; 5.10 refuses all files of 6.1(large attrs).
     pub perf_61: Reaction,
     /// The reaction of perf 7.3; 7.2 reacts alike. All were measured on the recordings of tests/data.
     pub perf_73: Reaction,

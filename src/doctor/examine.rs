@@ -99,19 +99,16 @@ fn sorts(recording: &Recording) -> bool {
     attrs().all(|attr| attr.sample_id_all() && !attr.flag(WRITE_BACKWARD)) && recording.stream_count() == 1
 }
 
-/// The bit number of the attr flag.
 const WRITE_BACKWARD: u32 = 27;
 
-/// The recording being examined.
 struct Patient {
     findings: Findings,
     pipe: bool,
-    /// Feature COMPRESSED. The outer `None` means unknown: the section is damaged, or perf record was killed
-    /// before it wrote it.
+    /// Feature COMPRESSED. The outer `None` means unknown: the section is damaged, or was not yet written.
     compression: Option<Option<Compressed>>,
-    /// True if part of the recording is unreadable.
+    /// Part of the recording is unreadable.
     broken: bool,
-    /// True if all records can be read, and `recover` restores the recording.
+    /// All records can be read, and `recover` restores the recording.
     whole: bool,
     records: u64,
     has_event: bool,
@@ -121,7 +118,6 @@ struct Patient {
 }
 
 impl Patient {
-    /// Adds the next batch in file order, with its facts.
     fn batch(&mut self, batch: &Batch, seen: Seen) {
         let Seen { findings, rounds, times, aux, first_event, early_index, .. } = seen;
         if let Some(origin) = early_index.filter(|_| !self.has_event) {

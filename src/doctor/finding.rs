@@ -44,7 +44,6 @@ pub struct Finding {
 /// Findings by code, in the order in which they were first found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The maximum number of locations for each code.
     most: usize,
     found: Vec<Finding>,
     by_code: BTreeMap<&'static str, usize>,
@@ -99,7 +98,6 @@ impl Findings {
         &mut self.found[index]
     }
 
-    /// Faults first, then notes.
     fn sorted(mut self) -> Vec<Finding> {
         self.found.sort_by_key(|finding| finding.code.kind == FindingKind::Note);
         self.found
@@ -126,7 +124,7 @@ pub struct Diagnosis {
     pub verdict: Verdict,
     /// The number of records examined.
     pub records: u64,
-    /// True if all records can be read, although perf refuses the recording because it was not finished.
+    /// All records can be read, although perf refuses the recording because it was not finished.
     pub whole: bool,
     /// The file names of a directory, indexed by the number in an [`Origin`]; otherwise one name.
     pub streams: Vec<Arc<str>>,

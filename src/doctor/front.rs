@@ -19,7 +19,6 @@ use crate::records::{Aux, Times};
 const ATTR_SIZE_61: usize = 128;
 /// The largest attr that perf 7.3 knows; no perf knows a larger one.
 const ATTR_SIZE_73: usize = 144;
-/// Runs all checks that need no record.
 pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &mut Findings) {
     for fault in &recording.faults {
         findings.add(fault.code.as_str(), Location::at(fault.offset, fault.what.clone()));
@@ -51,7 +50,7 @@ pub(crate) fn check(recording: &Recording, context: FeatureContext, findings: &m
         let what = format!("event {event} is a tracepoint, but feature TRACING_DATA (1) is missing");
         findings.add("tracing-data-missing", Location::nowhere(what));
     }
-    // perf checks this only in files, and not in those of perf stat.
+    // perf checks this only in files, except those of perf stat.
     if recording.form != Form::Pipe
         && !recording.features.contains_key(&Feature::STAT)
         && let Err(error) = Layouts::new(&recording.events).check_ids()
@@ -129,7 +128,6 @@ fn sections(file: &FileHeader, findings: &mut Findings) {
     }
 }
 
-/// Checks that an id belongs to one event only.
 fn ids(recording: &Recording, findings: &mut Findings) {
     let mut owners = BTreeMap::new();
     for (index, event) in recording.events.iter().enumerate() {

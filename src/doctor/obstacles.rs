@@ -51,7 +51,6 @@ fn name(kind: RecordType) -> String {
     kind.name().map_or_else(|| kind.to_string(), str::to_owned)
 }
 
-/// The unknown parts of the attrs.
 fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
     let known = reader.attr;
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
@@ -84,7 +83,6 @@ fn of_events(recording: &Recording, reader: &Reader) -> Vec<Obstacle> {
     found.into_iter().map(|(what, count)| Obstacle { what, count }).collect()
 }
 
-/// The unknown parts of the records of a batch.
 fn of_records(batch: &Batch, reader: &Reader) -> Result<BTreeMap<String, u64>> {
     let wanted = reader.refused_kinds().union(Kinds::SAMPLES);
     let wanted = wanted.and(RecordType::MMAP2).and(RecordType::AUXTRACE_INFO);

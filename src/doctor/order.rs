@@ -8,7 +8,6 @@ use crate::finding::{Findings, Location};
 /// The times between two FINISHED_ROUND records, ns. If there are none, `oldest` is above `newest`.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// Position of its first record in the batch.
     start: usize,
     oldest: u64,
     newest: u64,
@@ -40,7 +39,6 @@ impl Rounds {
         }
     }
 
-    /// Adds a FINISHED_ROUND that ends at this position of the batch.
     pub(crate) fn finished(&mut self, end: usize) {
         self.spans.push(Span::empty(end));
     }
@@ -50,7 +48,7 @@ impl Rounds {
 /// everything up to the largest time seen before the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Order {
-    /// Records older than this are late.
+    /// Older records are late.
     let_go: u64,
     /// The time up to which the next round flushes.
     next: u64,

@@ -12,28 +12,24 @@ use perfx_format::{FaultCode, Feature, Origin, Record, RecordType, Time};
 use crate::finding::{Findings, Location};
 use crate::order::Rounds;
 
-/// The properties of the recording that the checks need.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) endian: perfx_format::Endian,
     pub(crate) features: FeatureContext,
-    /// The ids of feature BUILD_ID.
     pub(crate) named: NamedIds,
-    /// True if the recording is pipe data, in which header records are valid.
+    /// Pipe data, in which header records are valid.
     pub(crate) pipe: bool,
-    /// The maximum number of locations for each code.
     pub(crate) most: usize,
 }
 
 /// Event ids, and records about AUX data.
 #[derive(Clone, Debug)]
 pub(crate) enum Aux {
-    /// The ids of an event of pipe data.
     Event(Vec<u64>),
     Index {
         origin: Origin,
         ids: Vec<u64>,
-        /// True if the record has as many entries as its count says.
+        /// The record has as many entries as its count says.
         whole: bool,
     },
     Info,
@@ -46,7 +42,6 @@ pub(crate) enum Aux {
     },
 }
 
-/// The times of the samples, in file order.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Times {
     pub(crate) first: Option<u64>,
@@ -72,22 +67,18 @@ impl Times {
     }
 }
 
-/// The facts seen in one batch.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) findings: Findings,
     pub(crate) rounds: Rounds,
     pub(crate) times: Times,
     pub(crate) aux: Vec<Aux>,
-    /// NRCPUS, if it is a feature among the records.
     cpus: Option<NrCpus>,
-    /// The first HEADER_ATTR.
     pub(crate) first_event: Option<Origin>,
     /// The first ID_INDEX before the first HEADER_ATTR.
     pub(crate) early_index: Option<Origin>,
 }
 
-/// Checks every record of a batch.
 pub(crate) fn look(batch: &Batch, context: &Context) -> Seen {
     let mut seen = Seen {
         findings: Findings::new(context.most),

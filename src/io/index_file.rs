@@ -19,7 +19,7 @@ pub(crate) fn index_path(recording: &Path) -> PathBuf {
     path.into()
 }
 
-/// Uses the index of the recording at this path. An index of another recording is reported and ignored.
+/// Uses the index beside the recording at this path. One of another recording is reported and ignored.
 pub(crate) fn use_index(recording: &mut Recording, path: &Path) {
     let place = index_path(path);
     let Some(metadata) = fs::metadata(&place).ok().filter(Metadata::is_file) else { return };
@@ -56,7 +56,7 @@ fn read(place: &Path, metadata: &Metadata, recording: &Recording) -> Result<Inde
 }
 
 /// The ctime of the recording, which becomes the mtime of its index. No program can set a ctime, so a
-/// recording with this one is the indexed one; any other may be a copy, and only its content shows that. The
+/// recording with this one is the indexed one; any other may be a copy, which only its content shows. The
 /// index may also be a copy, with a later mtime.
 pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
     let changes = recording.files().map(|file| {
@@ -67,7 +67,7 @@ pub(crate) fn last_change(recording: &Recording) -> Option<SystemTime> {
     changes.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// True if an index may replace the file at this path: it is an index, empty or missing.
+/// True if an index may replace this file: it is an index, empty or missing.
 pub(crate) fn is_replaceable(place: &Path) -> bool {
     let begins_well =
         |file: File| Bytes::map(&file).is_ok_and(|bytes| bytes.is_empty() || Index::is_index(&bytes));

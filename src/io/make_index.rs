@@ -41,7 +41,7 @@ pub(crate) fn make_index(
         recording.name
     );
     let before = last_change(&recording).with_context(|| recording.name.to_string())?;
-    // A later change then gets another ctime.
+    // A later change then has another ctime.
     let ago = SystemTime::now().duration_since(before).unwrap_or(TICK);
     thread::sleep(TICK.saturating_sub(ago));
     let mut batches = Vec::new();
@@ -66,8 +66,7 @@ pub(crate) fn make_index(
     Ok(())
 }
 
-/// True if the path leads through a descriptor of a process, like /dev/stdin and /proc/self/fd/3: the file
-/// has another name, or none.
+/// True if the path leads through a descriptor, like /dev/stdin and /proc/self/fd/3: no name of the file.
 fn is_open_file(path: &Path) -> bool {
     let mut path = path.to_owned();
     // Linux follows at most this many links.

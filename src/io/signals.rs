@@ -34,12 +34,10 @@ fn lock() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 pub(crate) struct Unfinished<T> {
     /// `None` once it is finished.
     inner: Option<T>,
-    /// Its temporary name, if it has one.
     path: Option<PathBuf>,
 }
 
 impl Unfinished<TempDir> {
-    /// Registers the folder that `make` creates.
     pub(crate) fn folder(make: impl FnOnce() -> io::Result<TempDir>) -> io::Result<Self> {
         Self::new(make, |folder| Some(folder.path()))
     }
@@ -126,29 +124,27 @@ impl<T> Drop for Unfinished<T> {
     }
 }
 
-/// Makes exceeding the file size limit (ulimit -f) an error of write(2), like a full disk, not a silent
-/// death.
+/// Makes exceeding the file size limit (ulimit -f) an error of write(2), like a full disk, not a death.
 pub(crate) fn survive_file_size_limit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Without the handler, the process is killed as any other.
+        // Without the handler, the process is killed like any other.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
     });
 }
 
-/// True if the next SIGINT is ignored.
+/// Ignore the next SIGINT.
 static SURVIVES: AtomicBool = AtomicBool::new(false);
 
-/// The child to which signals are passed on. The lock is held while it is started and awaited, so that no
-/// signal is lost or reaches another process with its pid.
+/// Signals are passed on to this child. The lock is held while it is started and awaited, so that no signal
+/// is lost or reaches another process with its pid.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
 
 fn child() -> MutexGuard<'static, Option<Pid>> {
     CHILD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a command. Until it ends, signals that would end this process end the command instead, and this
-/// process then finishes its work.
+/// Starts a command. Until it ends, signals that would end this process end the command instead.
 pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     watch();
     let mut child = child();
@@ -157,7 +153,6 @@ pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     Ok(started)
 }
 
-/// The exit status of the started command, if it has ended.
 pub(crate) fn try_wait(started: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut child = child();
     let status = started.try_wait()?;
@@ -212,8 +207,7 @@ pub(crate) fn watch() {
                     "perfx: {}: another program truncated the file while it was being read\n",
                     printable(name)
                 );
-                // Not through std's stream, which the faulting thread may have locked.
-                // If standard error is closed, the message is lost.
+                // Not through std's stream: the faulting thread may have locked it.
                 rustix::io::write(io::stderr(), what.as_bytes()).ok();
             }
             // The faulting thread may also hold this lock, and then never releases it.
@@ -253,8 +247,7 @@ fn shrunk() -> Vec<String> {
     names
 }
 
-/// The name in a line `start-end perms offset device inode name`, if the file ends a page or more before the
-/// mapping.
+/// The name in a line `start-end perms offset device inode name` if the file ends a page before the mapping.
 fn shrunk_name(line: &str) -> Option<String> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -280,7 +273,7 @@ fn ignored() -> u64 {
 }
 
 /// Removes a file or folder that only this process fills, with one descriptor at a time: the standard library
-/// needs one for each level of folders, and there may be none left.
+/// needs one per level of folders, and there may be none left.
 fn remove_by_path(path: &Path) -> io::Result<()> {
     if !path.symlink_metadata()?.is_dir() {
         return fs::remove_file(path);

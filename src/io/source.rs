@@ -45,7 +45,6 @@ impl InputArgs {
         self.all().next()
     }
 
-    /// The paths that the user gave to a command with a [`repeatable`] -i.
     pub(crate) fn all(&self) -> impl Iterator<Item = &PathBuf> {
         self.input.iter().chain(&self.positional)
     }
@@ -74,14 +73,14 @@ impl InputsArgs {
         InputsArgs { positional, input: Vec::new() }
     }
 
-    /// The first positional argument, for a command that takes something else there, and the other inputs.
+    /// The first positional argument, for a command that has another meaning for it, and the other inputs.
     pub(crate) fn split_first(&self) -> (Option<&PathBuf>, InputsArgs) {
         let mut positional = self.positional.iter();
         let first = positional.next();
         (first, InputsArgs { positional: positional.cloned().collect(), input: self.input.clone() })
     }
 
-    /// The inputs, at least one: first those of `-i`. Standard input, empty if read again, may occur once.
+    /// At least one, first those of `-i`. Standard input, empty if read again, may occur once.
     pub(crate) fn sources(&self) -> Result<Vec<Source>> {
         let mut sources = Vec::new();
         for path in self.input.iter().chain(&self.positional) {
@@ -98,7 +97,6 @@ impl InputsArgs {
     }
 }
 
-/// The longest list of inputs, bytes.
 const LIST_MAX: u64 = 64 << 20;
 
 /// The inputs listed in a file, one per line. Empty lines and lines that begin with `#` are comments. A name
@@ -122,7 +120,6 @@ fn listed(list: &Path) -> Result<Vec<Source>> {
     Ok(names.iter().map(|name| Source::named(Path::new(OsStr::from_bytes(name)))).collect())
 }
 
-/// perf's default name of a recording.
 const PERF_DATA: &str = "perf.data";
 
 /// Device and inode, which identify a file under any name.
@@ -130,7 +127,7 @@ pub(crate) fn identity(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// The identity, size and times of a file, which stay the same until a program changes or replaces it.
+/// Identity, size and times of a file, which stay the same until a program changes or replaces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Version {
     identity: (u64, u64),
@@ -161,7 +158,7 @@ impl Version {
         if Version::of(now) == self { Ok(()) } else { Err(io::Error::other(what)) }
     }
 
-    /// Like `check`, for a file renamed since then, which counts as a change.
+    /// `check` for a file renamed since then, which counts as a change.
     pub(crate) fn check_renamed(self, now: &Metadata) -> io::Result<()> {
         Version { changed: Version::of(now).changed, ..self }.check(now)
     }
@@ -186,8 +183,7 @@ pub(crate) fn refuse_twice(sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
-/// Calls `work` for each input. One that fails does not stop the others; `failed` describes its result.
-/// Returns the exit code.
+/// Calls `work` for each input, even if one fails; `failed` describes its result. Returns the exit code.
 pub(crate) fn each_input(
     sources: &[Source],
     failed: &str,
@@ -218,7 +214,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The given input; or else standard input, if it can be read; or else `perf.data`.
+    /// The given input, else standard input if it can be read, else `perf.data`.
     pub(crate) fn of(args: &InputArgs) -> Source {
         args.path().map_or_else(Source::by_default, |path| Source::named(path))
     }
@@ -230,14 +226,13 @@ impl Source {
     fn by_default() -> Source {
         let stdin = Source::Stdin.metadata().map(|metadata| metadata.file_type());
         if stdin.is_some_and(|kind| kind.is_dir()) {
-            // A recording of several files, which are opened by path.
+            // A directory's files are opened by path.
             return Source::Path(fs::canonicalize("/dev/stdin").unwrap_or_else(|_| "/dev/stdin".into()));
         }
         // Under cron, CI and ssh -n, standard input is /dev/null, which is not an input, nor is a terminal.
         if Source::has_stdin() { Source::Stdin } else { Source::Path(PathBuf::from(PERF_DATA)) }
     }
 
-    /// True for a missing `perf.data`, the last default.
     pub(crate) fn is_missing_default(&self) -> bool {
         matches!(self, Source::Path(path) if path == Path::new(PERF_DATA) && !path.exists())
     }
@@ -261,7 +256,7 @@ impl Source {
             Source::Path(path) => path.file_name().unwrap_or_else(|| OsStr::new("recording")).to_owned(),
             Source::Stdin => "stdin".into(),
         };
-        // The count of each name: thousands of recordings of a fleet may all be called perf.data.
+        // The count of each name: thousands of recordings may all be called perf.data.
         let mut wanted = HashMap::<OsString, u32>::new();
         let named = sources.iter().map(|source| {
             let own = own(source);
@@ -290,7 +285,7 @@ impl Source {
             Source::Path(path) => Recording::open(path)?,
             Source::Stdin => {
                 let stdin = streams::stdin().context("standard input can't be used")?;
-                // A larger pipe seldom runs empty while we work.
+                // A larger pipe seldom runs empty.
                 #[cfg(target_os = "linux")]
                 #[expect(clippy::let_underscore_must_use, reason = "a small pipe works, too")]
                 let _ = rustix::pipe::fcntl_setpipe_size(&stdin, PIPE_SIZE);
@@ -299,22 +294,20 @@ impl Source {
         })
     }
 
-    /// Like [`Source::open_rereadable`], with the recording's index.
     pub(crate) fn open_indexed(&self) -> Result<Recording> {
         let mut recording = self.open_rereadable()?;
         self.use_index(&mut recording);
         Ok(recording)
     }
 
-    /// Uses the recording's index, if any: only for commands that select samples. Commands that change or
-    /// check all records must not depend on another file.
+    /// Uses the recording's index, if any: only for commands that select samples. Those that change or check
+    /// all records must not depend on another file.
     pub(crate) fn use_index(&self, recording: &mut Recording) {
         if let Source::Path(path) = self {
             use_index(recording, path);
         }
     }
 
-    /// Opens a whole recording that can be read more than once.
     pub(crate) fn open_rereadable(&self) -> Result<Recording> {
         let recording = self.open()?;
         recording.check_whole()?;
@@ -332,7 +325,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The largest capacity of a pipe that an unprivileged process may set, bytes (/proc/sys/fs/pipe-max-size).
+/// As an unprivileged process may set it (/proc/sys/fs/pipe-max-size).
 #[cfg(target_os = "linux")]
 const PIPE_SIZE: usize = 1 << 20;
 

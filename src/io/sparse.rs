@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
-/// The number of bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
 /// Copies everything into an empty file, and returns the number of bytes. Blocks of zeros become holes.

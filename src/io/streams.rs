@@ -31,7 +31,6 @@ impl Drop for TakesAway {
     }
 }
 
-/// Runs with these streams, which only this thread uses.
 pub(crate) fn with<R>(streams: Streams, run: impl FnOnce() -> R) -> R {
     GIVEN.set(Some(Arc::new(streams)));
     let _guard = TakesAway;

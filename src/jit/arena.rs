@@ -56,11 +56,10 @@ pub fn arenas(functions: &[Function<'_>]) -> Vec<Arena> {
     arenas
 }
 
-/// The functions that were moved, as indices into the list.
+/// As indices into the list.
 struct Moves {
-    /// Those with a copy of older code.
+    /// Functions with a copy of older code.
     moved: HashSet<u32>,
-    /// Those from which they were moved.
     origins: HashSet<u32>,
 }
 
@@ -78,12 +77,11 @@ impl Moves {
     }
 }
 
-/// An arena under construction, to which functions are added in the order of their addresses.
 struct Begun {
     start: u64,
-    /// The end address of the code whose bytes are in the dump.
+    /// The end address of the code in the dump.
     end: u64,
-    /// The number of bytes of code in the dump.
+    /// The size of the code in the dump, bytes.
     bytes: u64,
     members: Vec<u32>,
 }

@@ -60,7 +60,6 @@ impl Function<'_> {
         has_end && (!self.code.is_empty() || self.size <= SIZE_WITHOUT_CODE)
     }
 
-    /// True if both have the same code, name and address.
     pub(crate) fn is_again(&self, other: &Function<'_>) -> bool {
         let place = |function: &Function<'_>| (function.address, function.size);
         place(self) == place(other) && self.name == other.name && self.code == other.code
@@ -74,7 +73,7 @@ impl<'a> Functions<'a> {
             Functions { header: dump.header, list: Vec::new(), damage: Damage::default(), impossible: 0 };
         let (mut lines, mut unwinding) = (None, None);
         let mut loads = 0;
-        // By pid and index: the function that was loaded last.
+        // By pid and index: the last loaded function.
         let mut loaded = HashMap::new();
         let mut records = dump.records();
         for record in records.by_ref() {

@@ -37,16 +37,14 @@ use crate::{Arena, Function, Functions};
 
 const PAGE: u64 = perfx_format::PAGE as u64;
 
-/// The file offset of the code.
 const TEXT: u64 = PAGE;
 
-/// The file offset of the build-id note.
 const NOTE: u64 = 0x200;
 
-/// The size of the build-id note in bytes: a header of 12, `GNU` with its NUL, and an id of 20.
+/// A header of 12, `GNU` with its NUL, and an id of 20, bytes.
 const NOTE_SIZE: u64 = 36;
 
-/// The alignment of functions after the mirrored code, in bytes: the usual one of compilers.
+/// As usual for compilers, bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
 /// The architecture and byte order of the code.
@@ -94,9 +92,7 @@ pub struct Image<'f, 'a> {
     target: Target,
     /// The address of file offset 0 if code is where it was first loaded; wraps in the first page.
     base: u64,
-    /// The functions and their file offsets, in the order of offsets.
     functions: Vec<(u64, &'f Function<'a>)>,
-    /// The file offset of the end of the last function.
     text_end: u64,
     /// `.eh_frame`, the file offset of `.eh_frame_hdr`, and `.eh_frame_hdr`.
     unwind: Option<(Vec<u8>, u64, Vec<u8>)>,
@@ -159,7 +155,7 @@ impl<'f, 'a> Image<'f, 'a> {
         (self.base.checked_add(len).is_some()).then_some((self.base, len))
     }
 
-    /// True if the file has room for the code; it is a hole if the dump contains none.
+    /// True if the file has room for the code, which is a hole if the dump contains none.
     fn has_code(&self) -> bool {
         self.unwind.is_some() || self.functions.iter().any(|(_, function)| !function.code.is_empty())
     }
@@ -390,7 +386,7 @@ impl<'f, 'a> Image<'f, 'a> {
                 sh_entsize: 0,
             });
         }
-        // All symbols but the first are global.
+        // All symbols except the first are global.
         elf.write_symtab_section_header(1);
         elf.write_strtab_section_header();
         elf.write_shstrtab_section_header();
@@ -401,7 +397,6 @@ impl<'f, 'a> Image<'f, 'a> {
 /// A file that is written sequentially and hashed. Long runs of zeros become holes.
 struct Sink<'f> {
     out: BufWriter<&'f File>,
-    /// The offset of the image in the file.
     from: u64,
     len: u64,
     hash: Sha1,

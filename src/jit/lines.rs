@@ -6,14 +6,13 @@ use perfx_format::jitdump::Line;
 
 use crate::Function;
 
-/// The source line of the code from an offset on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Row<'a> {
-    /// The offset from the start of the function, bytes.
+    /// From the start of the function, bytes.
     pub(crate) at: u64,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// The file name, which is not empty.
+    /// Not empty.
     pub(crate) file: Cow<'a, [u8]>,
 }
 

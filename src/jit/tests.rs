@@ -37,7 +37,6 @@ fn only_image(dump: &[u8]) -> Vec<u8> {
     images.remove(0).0
 }
 
-/// Name, file offset and code of each function.
 fn symbols(image: &[u8]) -> Vec<(String, u64, Vec<u8>)> {
     let file = object::File::parse(image).unwrap();
     let text = file.section_by_name(".text").unwrap();

@@ -24,9 +24,7 @@ const UDATA4: u8 = 0x03;
 pub(crate) struct Unwind {
     endian: Endian,
     is_64: bool,
-    /// The file offset of `.eh_frame`.
     start: u64,
-    /// `.eh_frame` so far.
     bytes: Vec<u8>,
     /// The position in `bytes` of each CIE, by its contents.
     cies: HashMap<Vec<u8>, usize>,
@@ -34,14 +32,11 @@ pub(crate) struct Unwind {
     table: Vec<(u64, u64)>,
 }
 
-/// The properties of a CIE on which its FDEs depend.
 #[derive(Clone)]
 struct Cie {
-    /// Its position in `bytes`.
     written: usize,
-    /// The encoding of addresses in its FDEs (`DW_EH_PE_*`).
     encoding: u8,
-    /// True if its FDEs have augmentation data.
+    /// Its FDEs have augmentation data.
     augmented: bool,
 }
 
@@ -209,8 +204,7 @@ impl Unwind {
         })
     }
 
-    /// Returns `.eh_frame`, the file offset of `.eh_frame_hdr`, and `.eh_frame_hdr`; `None` if no function
-    /// has unwind data.
+    /// `.eh_frame`, the file offset of `.eh_frame_hdr`, and that; `None` if no function has unwind data.
     pub(crate) fn finish(mut self) -> Option<(Vec<u8>, u64, Vec<u8>)> {
         if self.table.is_empty() {
             return None;

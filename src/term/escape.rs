@@ -7,7 +7,6 @@ use perfx_look::render::{printable, readable};
 /// Passes on text with invisible characters and invalid UTF-8 escaped; lines and tabs stay.
 pub(crate) struct Escaping<W> {
     inner: W,
-    /// The beginning of an incomplete character.
     begun: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Shows a progress bar on a terminal after two seconds. Readers count the bytes anyway, so it costs nothing.
+//! Shows a progress bar on a terminal after two seconds. Readers count the bytes anyway.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,22 +8,18 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use perfx_format::read::{Progress, Recording};
 
-/// Commands that end within this time show no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the bar until dropped.
 pub(crate) struct Bar {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Bar {
-    /// A bar that is never shown.
     pub(crate) fn none() -> Bar {
         Bar { running: None }
     }
 
-    /// Shows how many bytes of a recording have been read.
     pub(crate) fn of(recording: &Recording) -> Bar {
         let (progress, size) = (recording.progress().clone(), recording.data_size());
         let (ended, end) = mpsc::channel();

@@ -18,7 +18,6 @@ pub(crate) const LITERAL: Style = AnsiColor::Cyan.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const ODD: Style = AnsiColor::Yellow.on_default().bold();
 
-/// The colours of help and usage errors.
 pub(crate) const STYLES: Styles =
     Styles::styled().header(HEADING).usage(HEADING).literal(LITERAL).error(BAD).invalid(ODD).valid(LITERAL);
 
@@ -77,12 +76,10 @@ impl VerbosityArgs {
         if self.shows_progress() { Bar::of(recording) } else { Bar::none() }
     }
 
-    /// True if progress is displayed.
     pub(crate) fn shows_progress(self) -> bool {
         !self.quiet && !self.no_progress && !self.like_perf && stderr_is_terminal()
     }
 
-    /// Prints a report's lines and returns the exit code for them.
     pub(crate) fn print(self, report: &Report) -> u8 {
         let most = match (self.quiet, self.verbose) {
             (_, 0) if self.like_perf => Level::Loss,
@@ -100,7 +97,6 @@ impl VerbosityArgs {
     }
 }
 
-/// Adds the lines of a report up to a level, beginning with what was read.
 fn add_lines(report: &Report, most: Level, text: &mut String) {
     report.before.iter().for_each(|before| add_lines(before, most, text));
     if let Read { name: Some(name), records, bytes } = &report.read
@@ -121,7 +117,7 @@ fn add_lines(report: &Report, most: Level, text: &mut String) {
     }
 }
 
-/// The text of an error and its causes. An error of the libraries already includes its causes.
+/// The text of an error and its causes. Errors of the libraries already include theirs.
 pub(crate) fn message(error: &anyhow::Error) -> String {
     let mut causes = Vec::new();
     for cause in error.chain() {
@@ -144,7 +140,7 @@ pub(crate) fn tell_failure(error: &anyhow::Error) {
     writeln!(stderr(), "{BAD}perfx:{BAD:#} {what}{way_out}").ok();
 }
 
-/// The hint for a recording that ends too early or is damaged; errors of `recover` itself have none.
+/// The hint for a recording that ends too early or is damaged, except from `recover` itself.
 fn way_out(error: &anyhow::Error) -> &'static str {
     let fault = error.chain().find_map(|cause| cause.downcast_ref::<perfx_format::Error>()?.fault_code());
     match fault.and_then(|fault| perfx_doctor::code(fault.as_str()).repair) {

@@ -62,7 +62,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Like `table`, but fitted to standard output's terminal: long cells in the first column lose their middle.
+/// `table`, fitted to standard output's terminal: long cells in the first column lose their middle.
 pub(crate) fn fitted(rows: &[Vec<String>]) -> String {
     table(&narrowed(rows, columns()))
 }
@@ -73,7 +73,6 @@ pub(crate) fn columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(usize::MAX)
 }
 
-/// The minimum width of a name.
 pub(crate) const NAME: usize = 16;
 
 fn narrowed(rows: &[Vec<String>], columns: usize) -> Vec<Vec<String>> {

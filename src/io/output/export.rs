@@ -29,7 +29,6 @@ pub(crate) struct OutputArgs {
 
 pub(crate) struct Output {
     target: Target,
-    /// The file in the making.
     new: Option<(OutputPath, Unfinished<NewFile>)>,
 }
 
@@ -50,7 +49,6 @@ impl OutputArgs {
 }
 
 impl Output {
-    /// Writes the output, and gives the file its name.
     pub(crate) fn write<E: Into<anyhow::Error>>(
         self,
         body: impl FnOnce(&mut dyn Write) -> Result<(), E>,
@@ -97,12 +95,10 @@ impl NewFiles {
         Ok(Box::new(BufWriter::with_capacity(1 << 16, Named::new(name, file))))
     }
 
-    /// Names the file of this path after all others.
     pub(crate) fn name_last(&mut self, path: &Path) {
         self.files.get_mut().sort_by_key(|(other, _)| other == path);
     }
 
-    /// Gives all files the names that `named` makes from their paths.
     pub(crate) fn commit(self, existing: Existing, named: impl Fn(&Path) -> PathBuf) -> Result<()> {
         let files = self.files.into_inner();
         if files.is_empty() {
@@ -117,7 +113,6 @@ impl NewFiles {
     }
 }
 
-/// Writes any number of files, by name and content, to a folder, one after the other.
 pub(crate) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, existing: Existing) -> Result<()> {
     if texts.is_empty() {
         return Ok(());
@@ -132,7 +127,6 @@ pub(crate) fn write_files(path: &Path, texts: &BTreeMap<String, Vec<u8>>, existi
     outputs.commit()
 }
 
-/// A writer whose errors name the output.
 #[derive(Debug)]
 pub(crate) struct Named<W> {
     name: String,

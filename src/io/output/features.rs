@@ -27,8 +27,7 @@ impl WriteArgs {
     }
 
     /// For `--in-place` and passes that change no record: leaves the data in place, and writes new sections
-    /// if any differ. Returns `None` if the whole file must be rewritten, because records change or for
-    /// another reason.
+    /// if any differ. Returns `None` if the whole file must be rewritten.
     pub(crate) fn rewrite_features_in_place(&self, passes: Vec<Box<dyn Pass>>) -> Result<Option<u8>> {
         let Source::Path(path) = self.source()? else { return Ok(None) };
         let mut recording = Source::Path(path.clone()).open()?;
@@ -89,8 +88,7 @@ impl WriteArgs {
     }
 }
 
-/// Opens a file to change it. Two programs that change one file take turns; the second one sees that the file
-/// has changed since it was read.
+/// Opens a file to change it. Programs take turns; the second finds that it has changed since it was read.
 fn locked(path: &Path) -> Result<File> {
     let file = File::options().read(true).write(true).open(path);
     let file = file.with_context(|| path.display().to_string())?;

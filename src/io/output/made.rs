@@ -15,8 +15,8 @@ use crate::io::output::place::Existing;
 use crate::io::signals::Unfinished;
 use crate::io::sparse::{self, ReadAt};
 
-/// Runs the job, and names its output and the files that passes made. If there are entries to put beside the
-/// records, such as those of the input, the output is a folder.
+/// Runs the job, and names its output and the files that passes made. With entries to put beside the records,
+/// such as those of the input, the output is a folder.
 pub(crate) fn write(
     place: OutputPath,
     job: Job,
@@ -35,8 +35,8 @@ pub(crate) fn write(
     Ok(outcome)
 }
 
-/// Names the files that passes made: all or none. An existing file with the same content stays, as does
-/// anything that is not a regular file. Then runs `last`; if that fails, undoes the names.
+/// Names all files that passes made, or none. An existing file with the same content stays, as does anything
+/// that is not a regular file. Then runs `last`; if that fails, undoes the names.
 pub(crate) fn put_made(
     made: &[SideFile],
     existing: Existing,
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((read("one"), read("two")), (None, None));
         put_made(&both, Existing::Keep, || Ok(())).unwrap();
         assert_eq!((read("one"), read("two")), (Some("first".into()), Some("second".into())));
-        // The same content may be there, another one only if it may be replaced.
+        // The same content may be there already; another one must be replaceable.
         put_made(&both, Existing::Keep, || Ok(())).unwrap();
         let changed = [made("three", 0..2), made("one", 8..14)];
         let error = put_made(&changed, Existing::Keep, || Ok(())).unwrap_err();

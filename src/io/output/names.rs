@@ -1,5 +1,4 @@
-//! Names outputs when all are complete, and undoes that if one fails. Until then they have no names, and the
-//! files that they replace stay.
+//! Names outputs when all are complete, and undoes that if one fails. Until then the files they replace stay.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -25,9 +24,8 @@ pub(crate) struct OutputPath {
     path: PathBuf,
     existing: Existing,
     /// The version of the existing file when it was read, if it is changed: owner and permissions stay, and
-    /// it is only replaced if it is still the same.
+    /// it is replaced only if it is still the same.
     changes: Option<Version>,
-    /// True if a folder may be replaced, too.
     folders: bool,
 }
 
@@ -112,7 +110,7 @@ impl OutputPath {
         }
     }
 
-    /// Names a recording: with entries beside its records, as a folder.
+    /// Names a recording; with entries beside its records, it is a folder.
     pub(crate) fn commit_with(self, data: Unfinished<NewFile>, beside: &[(PathBuf, OsString)]) -> Result<()> {
         if beside.is_empty() {
             return self.commit(data);
@@ -135,15 +133,13 @@ impl OutputPath {
         finish(temporary, |done| place.take(&made, done), || Ok(()))
     }
 
-    /// Gives `made` the name of the output.
     fn take(&self, made: &Path, done: &mut Vec<Renamed>) -> Result<()> {
         let unchanged = self.changes.map_or(Ok(()), |seen| seen.check(&self.path.metadata()?));
         let taken = unchanged.and_then(|()| self.take_place(made, done));
         taken.map_err(plain).with_context(|| self.name())
     }
 
-    /// Like `take`, without a check before. An existing file swaps names with `made`, and is removed with it
-    /// or kept under its new name.
+    /// Names without a check. An existing file swaps names with `made`, and is removed with it or kept.
     fn take_place(&self, made: &Path, done: &mut Vec<Renamed>) -> io::Result<()> {
         let _empty = match rename_new(made, &self.path) {
             Ok(()) => {
@@ -190,8 +186,8 @@ pub(crate) fn there(path: &Path) -> io::Result<Option<Metadata>> {
     }
 }
 
-/// Claims an empty file, which only one of several perfx processes gets: each locks it and checks that the
-/// file still has the name. An empty directory needs no lock, because rename(2) replaces no other kind.
+/// Claims an empty file for one of several perfx processes: each locks it and checks that it still has the
+/// name. An empty directory needs no lock, because rename(2) replaces no other kind.
 fn claim_empty(path: &Path) -> io::Result<Option<File>> {
     let taken = || {
         let what = "another program has created it, so it was not overwritten; -f overwrites it";
@@ -215,7 +211,6 @@ fn claim_empty(path: &Path) -> io::Result<Option<File>> {
 pub(crate) struct Outputs {
     temporary: Unfinished<TempDir>,
     places: Vec<OutputPath>,
-    /// Files to remove when the outputs get their names.
     outdated: Vec<PathBuf>,
 }
 
@@ -228,7 +223,6 @@ enum Renamed {
 }
 
 impl Renamed {
-    /// Renames a file. If the name exists, swaps the names.
     fn new(from: &Path, to: &Path) -> io::Result<Renamed> {
         match rename_new(from, to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::swapped(from, to),
@@ -262,20 +256,17 @@ impl Outputs {
         Outputs { outdated, ..self }
     }
 
-    /// Creates a file for the output with this number, to pass to [`Outputs::put`] when written.
     pub(crate) fn create(&self, number: usize) -> Result<Unfinished<NewFile>> {
         let name = || self.places[number].name();
         Unfinished::file(self.temporary.path()).map_err(plain).with_context(name)
     }
 
-    /// Takes a written file as the output with this number.
     pub(crate) fn put(&self, number: usize, new: Unfinished<NewFile>) -> Result<()> {
         let (place, made) = (&self.places[number], self.made(number));
         new.get().sync_to_replace(&place.path).with_context(|| place.name())?;
         new.finish(|new| new.take_name(&made)).map_err(plain).with_context(|| place.name())
     }
 
-    /// Lets `write` write the output with this number to another place.
     pub(crate) fn write<T>(&self, number: usize, write: impl FnOnce(OutputPath) -> Result<T>) -> Result<T> {
         let (made, place) = (self.made(number), &self.places[number]);
         let written = write(OutputPath::new(&made, Existing::Keep)).with_context(|| place.name())?;
@@ -290,12 +281,10 @@ impl Outputs {
         self.temporary.path().join(number.to_string())
     }
 
-    /// Names all outputs, or none.
     pub(crate) fn commit(self) -> Result<()> {
         self.commit_and(|| Ok(()))
     }
 
-    /// Names all outputs, then runs `last`; if that fails, undoes the names.
     pub(crate) fn commit_and(self, last: impl FnOnce() -> Result<()>) -> Result<()> {
         let made: Vec<PathBuf> =
             (0..self.places.len() + self.outdated.len()).map(|number| self.made(number)).collect();
@@ -367,7 +356,7 @@ fn swap(new: &Path, path: &Path) -> io::Result<()> {
 }
 
 /// Swaps names on file systems that cannot do it in one step. An old file keeps its name until the new one
-/// has it. If that is impossible (rename(2) replaces no directory that is not empty), it is first moved
+/// has it, or, if that is impossible (rename(2) replaces no directory that is not empty), is first moved
 /// aside, and moved back if a step fails.
 fn swap_in_steps(new: &Path, path: &Path) -> io::Result<()> {
     let aside = temporary().tempdir_in(folder(path))?;
@@ -448,7 +437,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
-    /// Once it was removed, or kept in place of the file that was read.
+    /// In one case it was removed, in the other kept in place of the file that was read.
     #[test]
     fn a_file_that_another_program_puts_there_after_the_last_check_stays() {
         let folder = tempfile::tempdir().unwrap();
@@ -467,7 +456,7 @@ mod tests {
             assert!(error.contains("another program has changed or replaced it"));
             assert_eq!(fs::read(at("file")).unwrap(), b"precious");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-            // The file that was seen is replaced, and a backup keeps it.
+            // The file that was checked is replaced, and a backup keeps it.
             let changes = Some(Version::of(&at("file").metadata().unwrap()));
             let (output, new) = (OutputPath { changes, ..output }, Unfinished::file(folder.path()).unwrap());
             output.commit(new).unwrap();
@@ -477,7 +466,6 @@ mod tests {
         }
     }
 
-    /// Writes a new file in place of another one.
     fn replaces(path: &Path, existing: Existing) -> Result<()> {
         let new = Unfinished::file(folder(path)).unwrap();
         io::Write::write_all(&mut new.get().file(), b"new").unwrap();

@@ -1,4 +1,4 @@
-//! Determines where an output goes, and refuses to destroy inputs or other files, before reading any.
+//! Determines where an output goes, and refuses to destroy inputs or other files, before any is read.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -14,10 +14,9 @@ use crate::args::Usage;
 use crate::io::source::{Source, identity};
 use crate::io::streams;
 
-/// How to treat an existing file with the name of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Existing {
-    /// Refuse the output, unless the file is empty: mktemp creates such files for others to fill.
+    /// Refuse the output unless the file is empty, as from mktemp.
     Keep,
     Replace,
     /// Replace it and keep it as `PATH.old`.
@@ -44,7 +43,7 @@ pub(crate) enum Target {
     Stdout,
     /// Neither file nor directory: a FIFO, /dev/null.
     Device(PathBuf),
-    /// A file, or a directory if the recording needs one: the resolved path, and the path that the user gave.
+    /// A file, or a directory if the recording needs one: the resolved path, and the one that the user gave.
     Path {
         at: PathBuf,
         given: PathBuf,
@@ -126,14 +125,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// The files that an output may replace.
 pub(crate) struct Rules<'s> {
-    /// The inputs, which the output must not overwrite.
+    /// The output must not overwrite them.
     pub(crate) inputs: &'s [Source],
     pub(crate) existing: Existing,
-    /// True if the output may be a folder, as a recording may.
     pub(crate) folders: bool,
-    /// True if the command has --in-place and --backup, which messages then suggest.
+    /// Messages suggest --in-place and --backup, which the command has.
     pub(crate) in_place: bool,
 }
 
@@ -189,7 +186,6 @@ pub(crate) fn check_folder(path: &Path, names: &[&str], inputs: &[Source], exist
     names.iter().try_for_each(|name| rules.check(&Target::at(path.join(name))))
 }
 
-/// Refuses to write into a recording's own directory.
 pub(crate) fn refuse_inside(input: &Source, path: &Path) -> Result<()> {
     if let Source::Path(input) = input
         && input.is_dir()
@@ -221,7 +217,7 @@ fn refuse_dangling(path: &Path, error: &io::Error) -> Result<()> {
     Ok(())
 }
 
-/// True for an empty file or directory, which can be replaced without losing anything.
+/// True for an empty file or directory, which can be replaced without loss.
 pub(crate) fn is_empty(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => metadata.len() == 0,

@@ -66,7 +66,6 @@ pub(crate) struct MoreArgs {
     more: Vec<PathBuf>,
 }
 
-/// The possible forms of a recording.
 fn forms() -> impl TypedValueParser<Value = OutputForm> {
     let file = PossibleValue::new("file").help("A file with a header, as perf record writes it");
     let pipe = PossibleValue::new("pipe").help("A stream, as perf record -o - writes it");
@@ -83,7 +82,7 @@ impl WriteArgs {
     pub(crate) fn source(&self) -> Result<Source> {
         let source = Source::of(&self.input);
         if let (true, Source::Path(path)) = (self.in_place, &source) {
-            // Data from a FIFO or device is consumed.
+            // Reading a FIFO or device consumes its data.
             let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
             if !metadata.is_file() && !metadata.is_dir() {
                 bail!(Usage(format!("{} is not a file, so it can't be changed in place", path.display())));
@@ -92,12 +91,12 @@ impl WriteArgs {
         Ok(source)
     }
 
-    /// Does the work on the input, or with `--in-place` on each of several. A failed one is left unchanged,
-    /// and does not stop the others. Returns the exit code.
+    /// Does the work on the input, or with `--in-place` on each of several, even if one fails; that one is
+    /// unchanged. Returns the exit code.
     pub(crate) fn each(&self, more: &MoreArgs, work: impl Fn(&WriteArgs) -> Result<u8>) -> Result<u8> {
         if !self.in_place {
             let Some(more) = more.more.first().map(|more| more.display()) else { return work(self) };
-            // A user who means an output must not be led to --in-place, which would change it.
+            // --in-place would change a file that the user meant as the output, so it is not suggested.
             bail!(Usage(format!("unexpected argument '{more}': to write to {more}, give -o {more}")));
         }
         let named = self.input.all().chain(&more.more).cloned().collect();
@@ -107,14 +106,14 @@ impl WriteArgs {
         })
     }
 
-    /// True if a run that failed can begin again: its input can be read twice, and its output is a file.
+    /// True if a failed run can begin again: its input can be read twice, and its output is a file.
     pub(crate) fn can_run_again(&self, command: &str, source: &Source) -> Result<bool> {
         let input = source.metadata().filter(|_| *source != Source::Stdin);
         let is_stored = input.is_some_and(|found| found.is_file() || found.is_dir());
         Ok(is_stored && self.target(command, source)?.0.path().is_some())
     }
 
-    /// The destination, and the reason if perfx chose it.
+    /// The destination and, if perfx chose it, the reason.
     fn target(&self, command: &str, source: &Source) -> Result<(Target, Option<&'static str>)> {
         if self.in_place {
             let Source::Path(path) = source else {
@@ -158,8 +157,7 @@ impl WriteArgs {
         self.write_recording(command, &source, source.open()?, passes, false)
     }
 
-    /// Like [`WriteArgs::transform`], for an open recording of `source`; with `directory`, a pass adds
-    /// entries beside the records.
+    /// [`WriteArgs::transform`] for an open recording of `source`; `directory`: with entries beside records.
     pub(crate) fn write_recording(
         &self,
         command: &str,
@@ -240,7 +238,6 @@ impl WriteArgs {
         })
     }
 
-    /// Writes to a stream or device, which gets no name.
     fn stream(&self, job: Job, target: &Target) -> Result<Outcome> {
         let outcome = job.run(Output::Pipe(&mut target.stream()?))?;
         put_made(&outcome.made, self.existing_made(), || Ok(()))?;
