@@ -16,7 +16,6 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The traces, in order. Between two of them, data was lost.
     pub(crate) fn traces(&self) -> impl Iterator<Item = Trace<'_>> {
         self.traces.iter().map(|pieces| {
             let pieces = pieces.iter().map(|piece| &piece[..]).collect();

@@ -46,7 +46,6 @@ impl Change {
 struct Call {
     /// Where it returns to.
     to: u64,
-    /// Tracing ended with the call.
     is_end: bool,
     /// The function that called: `None` until it is looked up, `Some(None)` if unknown.
     caller: Option<Option<(u32, u64)>>,

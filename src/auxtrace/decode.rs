@@ -12,8 +12,7 @@ pub struct Part {
     pub trace: usize,
     /// The number of the part among those of its buffer, from 0 without gaps.
     pub number: u64,
-    /// A lower bound for times in this part and all later ones, ticks: if a trace goes back in time, the time
-    /// before that.
+    /// A lower bound for times in this part and later ones, ticks; earlier if a trace goes back in time.
     pub time: u64,
 }
 
@@ -45,8 +44,7 @@ impl<W: Work> Drop for Panics<'_, W> {
     }
 }
 
-/// The minimum size of a part, bytes. With a quarter of it, threads wait for each other so often that two
-/// take an eighth more CPU time.
+/// The minimum size of a part, bytes. At a quarter, two threads wait often and take an eighth more CPU time.
 pub const UNIT: u64 = 128 << 10;
 
 /// How traces are cut for threads.

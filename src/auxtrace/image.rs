@@ -59,7 +59,6 @@ pub struct Code {
     pub(crate) own: OnceLock<(PathBuf, Vec<bool>)>,
     /// The file of each DSO, from its first use on.
     files: Vec<OnceLock<Option<CodeFile>>>,
-    /// The same for its functions.
     functions: Vec<OnceLock<Option<Functions>>>,
     /// The decoder's number for each piece of code, by DSO and place.
     ids: Mutex<HashMap<(u32, Place), u64>>,
@@ -128,7 +127,6 @@ impl Code {
         }
     }
 
-    /// Adds the code of BPF programs in these features.
     pub(crate) fn with_programs(self, features: &Features, endian: Endian) -> Code {
         Code { programs: Programs::of(features, endian), ..self }
     }
@@ -310,7 +308,6 @@ impl Code {
         memory.as_ref()
     }
 
-    /// The text of the running kernel, if it is the recorded one.
     fn running(&self) -> Option<KernelText> {
         let known = |dso: u32| self.known.get(dso as usize)?.as_ref();
         let mapped = self.mappings.kernel.iter().filter_map(|(dso, place)| {
@@ -328,7 +325,6 @@ impl Code {
         KernelText::of_running(&self.sources, id, self.mappings.reference.as_ref()?, &mapped)
     }
 
-    /// The decoder's number for code.
     fn id(&self, dso: u32, place: Place) -> u64 {
         let mut ids = self.ids();
         let next = ids.len() as u64;
@@ -355,7 +351,6 @@ impl Code {
         Some((hit.dso, self.mappings.places.get(hit.mapping as usize)?.start))
     }
 
-    /// The changes of the kernel's code in this mapping.
     fn sites(&self, mapped: Option<Mapped>) -> Option<&Sites> {
         let all = self.sites.get_or_init(|| {
             let mut groups: BTreeMap<Option<Mapped>, Vec<Poke>> = BTreeMap::new();
@@ -426,7 +421,6 @@ impl Code {
         }
     }
 
-    /// The code of a hit BPF program of the host.
     fn program(&self, hit: Hit) -> Option<&[u8]> {
         let place = self.mappings.places.get(hit.mapping as usize)?;
         let (dso, _) = self.mappings.spaces.dsos().get(hit.dso as usize)?;

@@ -119,7 +119,6 @@ impl IntelPt {
                 false => (*end == offset).then_some(0),
             };
             match (traces.last_mut(), known) {
-                // Nothing is new.
                 (Some(_), Some(known)) if known == data.len() && may_overlap => continue,
                 (Some(pieces), Some(known)) => pieces.push(data.slice(known..data.len())),
                 // Like perf, skip data before the first sync point.
@@ -151,7 +150,6 @@ impl IntelPt {
         buffers.flat_map(|(number, buffer)| buffer.traces().map(move |trace| (number, trace)))
     }
 
-    /// Counts the packets of a trace.
     pub(crate) fn summary(&self, trace: &Trace<'_>) -> Summary {
         let (tally, clock) = (intel_pt::tally(trace, &self.config), self.clock());
         let count = |kind| tally.packets.get(kind).copied().unwrap_or(0);
@@ -220,7 +218,6 @@ impl IntelPt {
     }
 }
 
-/// The number of a trace, and a unit of it.
 type Unit = (usize, intel_pt::Unit);
 
 /// The units of a buffer that have not been handed out.

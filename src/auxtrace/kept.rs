@@ -18,7 +18,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Adds the data of a record, and returns where it is.
     pub(crate) fn add(&mut self, data: &[u8]) -> u64 {
         if self.failed.is_none() {
             self.failed = self.write(data).err();
@@ -48,7 +47,6 @@ impl Kept {
     }
 }
 
-/// Where the data of an AUXTRACE record is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// In the recording: a record, and the offset from its beginning.
@@ -65,7 +63,6 @@ pub(crate) struct Chunk {
     pub(crate) data: Bytes,
 }
 
-/// The data of AUXTRACE records.
 pub(crate) struct StoredAux<'a> {
     stored: &'a StoredBytes,
     kept: Bytes,

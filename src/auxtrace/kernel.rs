@@ -52,8 +52,7 @@ impl KernelText {
         KernelText::of_elf(path, elf, shift)
     }
 
-    /// The text of the kernel (`None`) or of modules at these addresses in the memory of the running kernel,
-    /// if that is the recorded one.
+    /// The code of the kernel (`None`) or of modules at these addresses, if the running kernel was recorded.
     pub fn of_running(
         sources: &Sources,
         id: BuildId,

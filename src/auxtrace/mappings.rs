@@ -15,7 +15,6 @@ use crate::pokes::Poke;
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     pub(crate) spaces: AddressSpaces,
-    /// By the number of the mapping.
     pub(crate) places: Vec<Place>,
     /// For each DSO, the first process that mapped it.
     pids: Vec<Option<u32>>,
@@ -24,7 +23,6 @@ pub(crate) struct Mappings {
     pub(crate) guest_references: HashMap<Machine, Reference>,
     /// The DSOs of the kernel and its modules, by number, and their addresses.
     pub(crate) kernel: Vec<(u32, Place)>,
-    /// The changes of the kernel's code, in file order.
     pub(crate) pokes: Vec<Poke>,
     /// The number of changes left out because there are too many, or too long.
     pub(crate) ignored_pokes: u64,
@@ -69,7 +67,6 @@ impl Mappings {
         }
     }
 
-    /// Takes in a change of the kernel's code.
     pub(crate) fn change(&mut self, poke: &TextPoke<'_>, at: OrderKey) {
         match Poke::new(poke, at).filter(|_| self.pokes.len() < MOST_POKES) {
             Some(poke) => self.pokes.push(poke),

@@ -34,7 +34,6 @@ type Places = HashMap<(Option<Space>, u64), ((Option<u32>, bool), u64), RandomSt
 /// Used as the number of a DSO for unknown code of guests.
 const HIDDEN: u32 = u32::MAX;
 
-/// Maximum size of [`Places`].
 const MOST_PLACES: usize = 1 << 16;
 
 /// The code that traces execute, the most important first; `visits` yields the addresses in packets.

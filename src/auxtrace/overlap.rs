@@ -12,7 +12,6 @@ const MOST_PADDING: usize = 7;
 pub(crate) struct Ending {
     psb: Psb,
     tail: Bytes,
-    /// The number of zeros at the end that may be padding.
     padding: usize,
 }
 

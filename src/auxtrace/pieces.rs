@@ -38,7 +38,6 @@ impl CoreSight {
         begins.min()
     }
 
-    /// All pieces in file order, without times.
     pub(crate) fn in_file_order(&self) -> PieceOrder {
         PieceOrder { pieces: (0..self.pieces.len()).map(|piece| (piece, 0)).collect(), conv: None }
     }

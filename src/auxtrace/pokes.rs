@@ -24,11 +24,9 @@ impl Poke {
     }
 }
 
-/// The places that were changed, ascending.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
     sites: Vec<Site>,
-    /// The number of changes for which there was no room.
     pub(crate) ignored: u64,
 }
 
@@ -102,7 +100,6 @@ impl Sites {
         Sites { ignored, ..sites }
     }
 
-    /// The number of places that begin at or before an address.
     fn count_to(&self, address: u64) -> usize {
         self.sites.partition_point(|site| site.start <= address)
     }
@@ -112,7 +109,6 @@ impl Sites {
         self.sites.get_mut(at).filter(|site| address < site.end)
     }
 
-    /// The place around an address.
     pub(crate) fn at(&self, address: u64) -> Option<&Site> {
         self.sites.get(self.count_to(address).checked_sub(1)?).filter(|site| address < site.end)
     }

@@ -11,7 +11,6 @@ use perfx_pipeline::Result;
 pub struct Presence {
     /// The tracer, of kind 0 if no record describes it; `None` if there is no AUX data.
     pub tracer: Option<AuxtraceInfo>,
-    /// Samples have AUX data (`perf record --aux-sample`).
     in_samples: bool,
     /// Samples name the thread that was traced.
     needs_samples: bool,

@@ -14,13 +14,11 @@ pub(crate) struct Programs {
 
 #[derive(Debug)]
 struct Function {
-    /// The beginning of its name.
     name: Vec<u8>,
     code: Vec<u8>,
 }
 
 impl Programs {
-    /// The programs in the features of a recording.
     pub(crate) fn of(features: &Features, endian: Endian) -> Programs {
         let mut programs = Programs::default();
         let section = features.get(&Feature::BPF_PROG_INFO);
@@ -37,7 +35,6 @@ impl Programs {
         programs
     }
 
-    /// The code of the function with this name at an address.
     pub(crate) fn code(&self, address: u64, name: &[u8]) -> Option<&[u8]> {
         let functions = self.functions.get(&address)?;
         let function = functions.iter().find(|function| name.starts_with(&function.name))?;

@@ -54,14 +54,12 @@ pub(crate) struct Running {
     runs: Vec<Run>,
     /// The first thread that left each CPU, and when.
     left: BTreeMap<u32, (u64, Task)>,
-    /// The process of each thread.
     processes: HashMap<u32, u32>,
     /// VCPUs by thread, and by machine and number.
     vcpus: HashMap<u32, Vcpu>,
     numbered: HashMap<(u32, u32), Vcpu>,
 }
 
-/// A thread was switched in on a CPU or VCPU.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     time: u64,
@@ -85,7 +83,6 @@ pub(crate) struct Ran {
 }
 
 impl Running {
-    /// Takes in a change that a record reports.
     pub(crate) fn learn(&mut self, change: TaskChange, time: u64) {
         match change {
             TaskChange::Belongs { pid, tid } => drop(self.processes.insert(tid, pid)),
@@ -188,7 +185,6 @@ impl Running {
 struct Stays(HashMap<(Option<u32>, u32, u32), (u32, u32)>);
 
 impl Stays {
-    /// The number of the stay of a thread that runs on a CPU.
     fn of(&mut self, task: Task, cpu: u32, ran: &mut Ran) -> u32 {
         // Each CPU has an idle thread 0.
         let own = if task.tid == 0 { task.vcpu.map_or(cpu, |vcpu| vcpu.number) } else { Auxtrace::ANY };
@@ -266,7 +262,6 @@ mod tests {
         running.learn_left(0, Task::of_host(5, 6), 20);
         running.learn(TaskChange::Runs { cpu: 0, pid: 7, tid: 7 }, 20);
         running.learn_left(0, Task::of_host(7, 7), 30);
-        // The switch to this one is recorded.
         running.learn(TaskChange::Runs { cpu: 1, pid: 7, tid: 7 }, 10);
         running.learn_left(1, Task::of_host(7, 7), 30);
         // Only one leaves this CPU.
@@ -316,7 +311,6 @@ mod tests {
         ];
         assert_eq!(list(0, Auxtrace::ANY), first);
         assert_eq!(list(1, Auxtrace::ANY), [(60, Some(70), Some(500)), (70, Some(70), Some(0))]);
-        // In the buffer of the thread.
         let own = [(0, Some(70), unknown), (20, Some(70), Some(500)), (70, Some(70), Some(0))];
         assert_eq!(list(Auxtrace::ANY, 70), own);
         assert_eq!(list(Auxtrace::ANY, 9), [(0, Some(9), None)]);

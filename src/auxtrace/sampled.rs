@@ -33,7 +33,6 @@ impl Sampled {
         self.is_expected
     }
 
-    /// Takes in an ID_INDEX record.
     pub(crate) fn learn(&mut self, record: &Record<'_>) {
         if self.is_expected {
             let entries = IdIndex::of(record).into_iter().flat_map(|index| index.entries());

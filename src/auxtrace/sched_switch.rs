@@ -12,7 +12,6 @@ pub(crate) struct SchedSwitch {
     fields: ByTracepoint<Option<[TraceField; 2]>>,
 }
 
-/// A switch of a CPU from one thread to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Switched {
     pub(crate) cpu: u32,

@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 
 use build_id::BuildId;
 
-/// A kind of file that debuginfod has for a build-id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Artifact {
     Executable,
@@ -36,7 +35,6 @@ pub struct Debuginfod {
     client: Option<Client>,
 }
 
-/// A program that downloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Client {
     Elfutils,
@@ -56,7 +54,6 @@ impl Client {
         env::split_paths(&path).any(|folder| folder.join(self.program()).is_file())
     }
 
-    /// Downloads a file; the program prints its path in the cache.
     fn download(self, hex: &str, artifact: Artifact) -> Option<PathBuf> {
         let mut command = Command::new(self.program());
         match self {

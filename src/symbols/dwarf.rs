@@ -39,7 +39,6 @@ const MOST_ATTRIBUTES: usize = 256;
 /// The bytes of a mapped file.
 pub type Mapped = Box<dyn Deref<Target = [u8]>>;
 
-/// The DWARF of a file, or of one unit that is in another file.
 pub(crate) type Dwarf<'a> = gimli::Dwarf<Metered<'a>>;
 
 /// The files whose DWARF is read. They stay mapped until this is dropped.
@@ -90,7 +89,6 @@ impl DwarfFiles {
         DwarfPackage::load(section, meter.nothing()).ok()
     }
 
-    /// A Go program, and the table that its runtime needs.
     pub(crate) fn go_table<'a>(
         &'a self,
         path: &Path,
@@ -122,7 +120,6 @@ impl DwarfFiles {
     }
 }
 
-/// True if addr2line reads the section. Others may be large and compressed.
 fn is_used(id: SectionId) -> bool {
     !matches!(
         id,
@@ -172,7 +169,6 @@ pub(crate) fn check_abbreviations(dwarf: &Dwarf<'_>) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Meter {
     reads: Cell<u64>,
-    /// The maximum number of reads.
     most: Cell<u64>,
     /// The lowest address that the stack may reach.
     lowest: Cell<usize>,
@@ -197,12 +193,10 @@ impl Meter {
         self.lowest.set((&raw const here as usize).saturating_sub(MOST_NESTED));
     }
 
-    /// Raises the limit for this many bytes that are read.
     fn allow(&self, bytes: usize) {
         self.most.set(self.most.get().saturating_add(bytes as u64 * READS_FOR_A_BYTE));
     }
 
-    /// The reason why reading stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<&'static str> {
         self.stopped.get()
     }

@@ -42,7 +42,6 @@ pub struct ElfFile {
     mini: Option<Vec<u8>>,
     /// The addresses in the table of a Go program, if the file lacks symbols or DWARF.
     pub(crate) go: Option<GoAddresses>,
-    /// The functions in that table.
     go_functions: Vec<Symbol>,
     /// Its symbols in the order of its tables; in a kernel module, relative to the start of `.text`.
     pub symbols: Vec<Symbol>,
@@ -53,8 +52,7 @@ pub struct ElfFile {
     /// The stubs of its procedure linkage table; a debug file has none.
     pub stubs: Vec<Stub>,
     /// PT_LOAD segments: file offset, size and address, in bytes. A relocatable file has none and gets one
-    /// for its `.text`, at address 0, to which simpleperf, create_llvm_prof and DWARF relate addresses of a
-    /// kernel module.
+    /// for its `.text`, at address 0, to which other tools and DWARF relate addresses of a kernel module.
     segments: Vec<(u64, u64, u64)>,
     /// The segments with code, as far as it is in the file.
     pub code: Vec<(u64, u64, u64)>,
@@ -89,8 +87,7 @@ impl ElfFile {
         })
     }
 
-    /// Takes the symbols of `.gnu_debugdata`, unless it expands to more than 256 MiB, or those in the table of the
-    /// Go runtime.
+    /// Takes the symbols of `.gnu_debugdata` of up to 256 MiB expanded, or those of the Go runtime's table.
     pub fn take_mini_symbols(&mut self) -> Vec<Symbol> {
         let Some(mini) = self.mini.take() else { return std::mem::take(&mut self.go_functions) };
         let decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
@@ -102,7 +99,6 @@ impl ElfFile {
         ElfFile::from_bytes(&data).map(|file| file.symbols).unwrap_or_default()
     }
 
-    /// Reads an ELF file in memory, without its build-id.
     pub(crate) fn from_bytes(data: &[u8]) -> Result<ElfFile, Error> {
         match FileKind::parse(data) {
             Ok(FileKind::Elf32) => read::<FileHeader32<Endianness>, _>(data),
@@ -134,7 +130,7 @@ impl ElfFile {
     }
 }
 
-/// Maximum expanded size of `.gnu_debugdata`, bytes. That of the largest libraries has some 10 MB.
+/// For `.gnu_debugdata`, bytes. That of the largest libraries has some 10 MB.
 const MOST_MINI: u64 = 256 << 20;
 
 /// Maximum dictionary size of its decoder, bytes: that of `xz -9`.
@@ -349,8 +345,8 @@ mod tests {
     use super::*;
     use crate::made::elf;
 
-    /// Regression: the names of all functions were read again for each stub, so that the stubs of libraries
-    /// with thousands of them had none.
+    /// Regression: all names were read again for each stub, so libraries with thousands had no names for
+    /// stubs.
     #[test]
     fn all_stubs_of_a_table_have_names() {
         const COUNT: u64 = 1000;

@@ -24,10 +24,8 @@ const INLINED: (u64, u64) = (2, 3);
 /// Maximum number of calls that are inlined into each other; a compiler inlines some ten.
 const MOST_INLINED: usize = 256;
 
-/// The table of a program.
 pub(crate) struct GoLines<'a> {
     table: Table<'a>,
-    /// The addresses and bytes of the program's segments.
     segments: Vec<(u64, &'a [u8])>,
     meter: &'a Meter,
 }
@@ -46,7 +44,6 @@ impl<'a> GoLines<'a> {
         Some(GoLines { table, segments: segments.collect(), meter })
     }
 
-    /// The functions at a virtual address, innermost first.
     pub(crate) fn at(&self, address: u64) -> Vec<Call> {
         let mut calls = Vec::new();
         let Some(record) = self.table.find(address) else { return calls };
@@ -69,8 +66,7 @@ impl<'a> GoLines<'a> {
         calls
     }
 
-    /// The offset of the name of the call that was inlined at an address, and the offset of the instruction at
-    /// which it would be called.
+    /// The offset of the name of the call inlined at an address, and of the instruction that would call it.
     fn inlined(&self, record: &Record, at: u64) -> Option<(u64, u64)> {
         let (rows, data) = INLINED;
         let rows = self.table.pc_data(record, rows).filter(|_| self.table.layout.has_units())?;
@@ -117,7 +113,6 @@ impl<'a> GoLines<'a> {
         found
     }
 
-    /// The path of the source file with this number.
     fn source(&self, record: &Record, number: i64) -> Option<String> {
         let unit = if self.table.layout.has_units() { self.table.field(record, Record::UNIT)? } else { 0 };
         let number = unit.checked_add(u64::try_from(number).ok()?)?;
@@ -207,7 +202,6 @@ mod tests {
         [&magic.to_le_bytes()[..], &[0, 0, instruction, 8], &words, &body].concat()
     }
 
-    /// The data of functions, with one inlined call of `main.g`, at the instruction 20 bytes from the start.
     fn data(magic: u32) -> Vec<u8> {
         match magic {
             0xffff_fff1 => [[0_u32; 4], [0, 8, 20, 0]].concat(),

@@ -36,10 +36,8 @@ use crate::name::Names;
 /// The sections that may hold the table; the second one in a position-independent program.
 pub(crate) const TABLES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
 
-/// The sections that may hold the runtime's module data.
 pub(crate) const MODULES: [&[u8]; 2] = [b".go.module", b".noptrdata"];
 
-/// The words of the module data.
 mod word {
     pub(super) const NAMES: u64 = 1;
     pub(super) const TEXT: u64 = 22;
@@ -48,16 +46,13 @@ mod word {
     pub(super) const FUNCTION_DATA: [u64; 3] = [38, 40, 43];
 }
 
-/// The addresses that a table refers to.
+/// The addresses that a table refers to, from Go 1.18 on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GoAddresses {
-    /// The start of the code, from Go 1.18 on.
     pub(crate) code: Option<u64>,
-    /// The start of the data of functions, from Go 1.18 on.
     pub(crate) function_data: Option<u64>,
 }
 
-/// A section: its address and its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed<'t> {
     pub(crate) address: u64,
@@ -70,12 +65,12 @@ impl Placed<'_> {
     }
 }
 
-/// A program, as far as its table is concerned.
+/// A program, as far as its table needs it.
 pub(crate) struct Program<'t> {
     pub(crate) endian: Endianness,
     pub(crate) table: Placed<'t>,
     pub(crate) module: Option<Placed<'t>>,
-    /// The numbers that the dynamic linker stores in both sections, by their addresses.
+    /// The numbers that the dynamic linker stores in both sections, by address.
     pub(crate) relocated: HashMap<u64, u64>,
     /// The start of the code, if the table and the module data lack it.
     pub(crate) text: Option<u64>,
@@ -103,7 +98,6 @@ impl Program<'_> {
         Some((table.addresses, table.functions(&pointer)?))
     }
 
-    /// The offset of the module data in their section.
     fn module(&self, names: u64) -> Option<u64> {
         let module = self.module?;
         let size = self.pointer()?;
@@ -125,7 +119,6 @@ impl Program<'_> {
     }
 }
 
-/// A table.
 pub(crate) struct Table<'t> {
     pub(crate) data: &'t [u8],
     pub(crate) endian: Endianness,
@@ -133,23 +126,19 @@ pub(crate) struct Table<'t> {
     pub(crate) addresses: GoAddresses,
 }
 
-/// The positions in a table.
 pub(crate) struct Layout {
     magic: u64,
-    /// The size of an instruction, bytes.
     pub(crate) instruction: u64,
-    /// The size of a pointer, bytes.
     pub(crate) pointer: u64,
     count: u64,
     pub(crate) names: u64,
     /// The offsets of the names of files, by unit and number; up to Go 1.15 without units.
     pub(crate) units: u64,
-    /// The names of files.
     pub(crate) files: u64,
-    /// The tables by address.
+    /// Of the tables by address.
     pub(crate) pcs: u64,
     functions: u64,
-    /// The offset that those of records are relative to.
+    /// Those of records are relative to it.
     records: u64,
     /// The offset of the address that those of functions are relative to, if they are u32.
     start: Option<u64>,
@@ -158,9 +147,8 @@ pub(crate) struct Layout {
 /// A record: u32s, whose numbers are the constants, then the offsets of tables by address ([`Table::pc_data`]), then
 /// those of the function's data ([`Table::function_data`]). Up to Go 1.15, it has no `UNIT` and no data.
 pub(crate) struct Record {
-    /// The address of the function.
     pub(crate) entry: u64,
-    /// The offset of `NAME` in the table.
+    /// Of `NAME` in the table.
     at: u64,
     /// The number of u32s up to the list of data by address.
     fields: u64,
@@ -212,7 +200,6 @@ impl<'t> Table<'t> {
         Some(list)
     }
 
-    /// The address of the function with this number.
     fn address(&self, number: u64, stored: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
         let at = self.layout.functions.checked_add(number.checked_mul(2 * self.layout.width())?)?;
         match self.addresses.code {
@@ -221,7 +208,6 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// The record of the function with this number, at this address.
     fn record(&self, number: u64, entry: u64) -> Option<Record> {
         let (layout, width) = (&self.layout, self.layout.width());
         let at = layout.functions.checked_add(number.checked_mul(2)?.checked_add(1)?.checked_mul(width)?)?;
@@ -251,7 +237,6 @@ impl<'t> Table<'t> {
         (entry..start(number + 1)?).contains(&address).then(|| self.record(number, entry))?
     }
 
-    /// The u32 of a record with this number.
     pub(crate) fn field(&self, record: &Record, number: u64) -> Option<u64> {
         self.number(record.at.checked_add(number * 4)?, 4)
     }
@@ -313,7 +298,6 @@ impl Layout {
         })
     }
 
-    /// The size of an address in the list of functions, bytes.
     fn width(&self) -> u64 {
         if self.start.is_some() { 4 } else { self.pointer }
     }
@@ -329,7 +313,6 @@ impl Layout {
     }
 }
 
-/// A number of 4 or 8 bytes.
 pub(crate) fn number(data: &[u8], endian: Endianness, at: u64, size: u64) -> Option<u64> {
     let bytes = data.get(usize::try_from(at).ok()?..)?;
     match size {

@@ -54,10 +54,8 @@ pub struct Inlined<'a> {
     /// `None` if reading stopped before anything was known.
     context: Option<Context<Metered<'a>>>,
     packages: Vec<DwarfPackage<Metered<'a>>>,
-    /// The places of single split units.
     folders: Vec<PathBuf>,
     roots: Vec<PathBuf>,
-    /// Files of single split units, by path.
     split: RefCell<HashMap<PathBuf, Option<Arc<Dwarf<'a>>>>>,
 }
 
@@ -126,7 +124,6 @@ impl<'a> Inlined<'a> {
         Some(OsStr::from_bytes(&self.unit(address)?.comp_dir.as_ref()?.to_slice().ok()?).into())
     }
 
-    /// The unit of the code at an address.
     fn unit(&self, address: u64) -> Option<UnitRef<'_, Metered<'a>>> {
         let mut found = self.context.as_ref()?.find_dwarf_and_unit(address);
         loop {

@@ -93,8 +93,7 @@ pub struct Symbols {
     choices: Mutex<Choices>,
 }
 
-/// The symbols chosen among those with equal addresses. They are chosen when an address is looked up, because
-/// their names must be demangled.
+/// The symbols chosen among those with equal addresses. Chosen at a look-up: names must be demangled.
 #[derive(Default, Debug)]
 struct Choices {
     /// The index of the chosen symbol, by that of the last one with its address.
@@ -267,8 +266,7 @@ mod tests {
         assert_eq!(compared(), 1);
     }
 
-    /// Regression: 7 of 16,000 functions of two versions of libLLVM were named differently from perf 7.3:
-    /// unreachable ones have no size.
+    /// Regression: 7 of 16,000 functions of libLLVM differed from perf 7.3: unreachable ones have no size.
     #[test]
     fn the_last_alias_without_a_size_reaches_to_the_next_symbol_before_one_is_chosen() {
         let choice = |symbols: &[Symbol]| found(&Symbols::new(symbols.to_vec()), 0x10);

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use crate::ElfFile;
 
-/// The folder with the memory and the list of modules.
 pub(crate) const RUNNING: &str = "/proc";
 
 pub(crate) const MEMORY: &str = "kcore";

@@ -77,7 +77,6 @@ impl Names {
         Names { table: table.into(), ends, left: table.len() as u64 * MOST_SHARED }
     }
 
-    /// The range of the name at an offset; empty after the table.
     pub(crate) fn range(&self, from: u32) -> Range<u32> {
         let end = self.ends.get(self.ends.partition_point(|&end| end < from));
         from..end.copied().unwrap_or(from)

@@ -4,7 +4,6 @@
 //! is `__` up to OCaml 5.0, `.` from 5.1 and `$` from 5.4. Characters that C's names can't have are `$` and
 //! two hex digits, or `$$` and two with the separator `$`.
 
-/// The name of a symbol of OCaml; `None` if it is not one.
 pub(crate) fn demangle(symbol: &str) -> Option<String> {
     let name =
         symbol.strip_prefix("caml").filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))?;
@@ -28,7 +27,6 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     String::from_utf8(shown).ok()
 }
 
-/// The character of an escape after its prefix, and the rest.
 fn escaped(rest: &str) -> Option<(u8, &str)> {
     let digits = rest.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     Some((u8::from_str_radix(digits, 16).ok()?, &rest[2..]))

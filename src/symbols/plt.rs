@@ -21,7 +21,6 @@ pub struct Stub {
     target: StubTarget,
 }
 
-/// The code that a stub jumps to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum StubTarget {
     /// The dynamic linker: the first stub of a table.
@@ -130,7 +129,6 @@ where
         stubs
     }
 
-    /// The targets of all slots, by address.
     fn targets(&self) -> HashMap<u64, StubTarget> {
         let names = [&b".rela.plt"[..], b".rela.dyn", b".rel.plt", b".rel.dyn"];
         let slots = names.into_iter().flat_map(|name| self.slots(name));
@@ -190,7 +188,6 @@ where
         self.sections.iter().find(|section| (self.name_of)(section) == name)
     }
 
-    /// The slots of a section of relocations, each with its target, if known.
     fn slots(&self, name: &[u8]) -> Vec<(u64, Option<StubTarget>)> {
         let endian = self.endian;
         let Some(section) = self.section(name) else { return Vec::new() };

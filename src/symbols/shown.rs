@@ -18,7 +18,6 @@ const REMEMBERED: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub struct ShownNames {
     known: HashMap<Box<[u8]>, Arc<str>>,
-    /// The total length of the names in `known`.
     bytes: usize,
 }
 
@@ -64,7 +63,6 @@ fn demangled(symbol: &[u8]) -> Cow<'_, str> {
 /// Text of bounded length, from a bounded number of pieces: a short mangled name can be endless.
 struct Bounded {
     text: String,
-    /// The number of pieces that may still be written.
     pieces: usize,
 }
 
@@ -92,7 +90,6 @@ mod tests {
         format!("_RMC0{front}h{back}")
     }
 
-    /// Like `endless_rust`, for C++.
     fn endless_cpp(depth: usize) -> String {
         let levels = "0123456789ABCDEFGHIJKLMNOPQRS".chars().take(depth);
         let levels: String = levels.map(|at| format!("S_IS{at}_S{at}_E")).collect();

@@ -111,7 +111,6 @@ impl KernelFile {
         }
     }
 
-    /// True if it may belong to a kernel with this build-id.
     fn fits(&self, id: Option<BuildId>) -> bool {
         match self {
             KernelFile::Kallsyms(_) => true,
@@ -127,7 +126,6 @@ struct DebugFolder {
 }
 
 impl DebugFolder {
-    /// A file of the machine that the folder belongs to.
     fn anywhere(&self, below: &Path) -> Option<PathBuf> {
         build_id::resolve(&self.root, below).ok()
     }
@@ -146,8 +144,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The difference between an address in a file with these symbols and the recorded address; wraps. `None`
-    /// if the symbol is missing.
+    /// An address in a file with these symbols minus the recorded one; wraps. `None` without the symbol.
     fn shift(&self, symbols: &Symbols) -> Option<u64> {
         Some(symbols.address_of(&self.name)?.wrapping_sub(self.address))
     }
@@ -214,7 +211,7 @@ pub struct SymbolFile {
 /// The bytes of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// A regular file.
+    /// The contents of this file.
     File(PathBuf),
     /// These bytes: the running kernel's list of symbols, or its vdso.
     Bytes(Vec<u8>),
@@ -293,8 +290,7 @@ impl Sources {
         }
     }
 
-    /// Also searches this cache of perf by build-id only: it is not named by the user, and has files of any
-    /// recording.
+    /// Also searches this cache of perf by build-id only: the user did not name it, and it has any files.
     #[must_use]
     pub fn with_own_cache(mut self, cache: Option<PathBuf>) -> Sources {
         self.caches.extend(cache);
@@ -396,8 +392,7 @@ impl Sources {
     }
 
     /// The code in the memory of the running kernel at these addresses, of the kernel (`None`) or the module
-    /// of this name, and its file. `None` if the kernel is another, the machine has booted since, or the user
-    /// named a file.
+    /// of this name, and its file. `None` for another kernel or boot, and if the user named a file.
     pub fn kernel_memory(
         &self,
         id: Option<BuildId>,
@@ -411,8 +406,7 @@ impl Sources {
     }
 
     /// The files that another machine needs to name the functions of an object: first the object's own, then
-    /// its debug file and the common file of dwz(1). Only files with the right build-id; none if the first is
-    /// not found.
+    /// its debug file and the common file of dwz(1). All with the right build-id; none without the first.
     pub fn files(&self, object: &Object, id: BuildId) -> Vec<SymbolFile> {
         let own = |entry, content| vec![SymbolFile { id, entry, content }];
         match object {
@@ -861,7 +855,6 @@ impl Sources {
     }
 }
 
-/// The folder of debug files.
 const DEBUG: &str = "usr/lib/debug";
 
 /// The folders of `/` with links from build-ids to files, and a folder that is such a tree itself.
@@ -872,7 +865,6 @@ fn look(finder: &Finder, object: &Object, id: Option<BuildId>) -> Answer {
     id.map_or_else(|| finder.find(object), |id| finder.find_same(object, id))
 }
 
-/// The reason why a file of this machine is not used.
 const NOT_OF_HERE: &str = "the recording has no build-id for it, and is not provably of this machine";
 
 /// The read limit for the notes of a kernel, which have some hundred bytes.
@@ -963,7 +955,6 @@ mod tests {
         };
         let files = [1, 2].map(read);
         assert!(Arc::ptr_eq(&files[0], &files[1]));
-        // Another file at the path.
         std::fs::write(root.path().join("new"), elf(&[(".text", vec![0; 8])])).unwrap();
         std::fs::rename(root.path().join("new"), &path).unwrap();
         assert!(!Arc::ptr_eq(&files[0], &read(3)));

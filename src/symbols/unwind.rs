@@ -1,6 +1,5 @@
 //! The parts of an ELF file that unwinding needs: its call frame information, and the code that returns from
-//! signal handlers. Only compressed call frame information is copied, so the cost does not depend on the size
-//! of the file.
+//! signal handlers. Only compressed call frame information is copied.
 
 use std::mem;
 use std::ops::{Deref, Range};

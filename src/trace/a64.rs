@@ -5,7 +5,6 @@
 
 use crate::kind::Kind;
 
-/// The size of an instruction, bytes.
 pub(crate) const SIZE: usize = 4;
 
 /// The bits with the distance to a branch's target, in instructions: `width` bits from bit `low` on.

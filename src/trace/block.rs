@@ -12,7 +12,6 @@ use crate::kind::Kind;
 use crate::path::{Path, Paths};
 use crate::step::{BlockId, PathId, Step};
 
-/// The encoding of the code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InstructionSet {
     /// x86 with addresses of 16, 32 and 64 bits.
@@ -56,8 +55,7 @@ impl Block {
     }
 }
 
-/// The length in bytes of the x86 instruction at the start of `code`; `None` if it is cut off. `bits` is the
-/// address size: 16, 32 or 64.
+/// The length in bytes of the first x86 instruction; `None` if cut off. `bits`: address size, 16, 32 or 64.
 pub fn instruction_length(bits: u32, code: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bits, code, DecoderOptions::NONE);
     let instruction = decoder.decode();
@@ -76,9 +74,7 @@ const MOST_LENGTHS: usize = 1 << 21;
 pub struct Blocks {
     set: InstructionSet,
     blocks: Vec<Block>,
-    /// The blocks by mapping, address and size of addresses.
     index: HashTable<u32>,
-    /// The lengths of the instructions of all blocks, bytes.
     lengths: Vec<u8>,
     mappings: Vec<MappingBlocks>,
     mapping_index: HashTable<u32>,
@@ -190,7 +186,6 @@ impl Blocks {
         self.paths.clear();
     }
 
-    /// True if an address is in the mapping of a block.
     #[inline(always)]
     pub(crate) fn is_near(&self, id: BlockId, ip: u64) -> bool {
         self.mappings
@@ -317,7 +312,6 @@ impl Blocks {
     }
 }
 
-/// The longest x86 instruction, bytes.
 const LONGEST_INSTRUCTION: usize = 15;
 
 fn branch(instruction: &Instruction) -> Option<(Kind, u64)> {

@@ -7,7 +7,6 @@ use crate::image::Switches;
 pub struct Trace<'a> {
     /// No piece is empty.
     pieces: Vec<&'a [u8]>,
-    /// The offset after each piece.
     ends: Vec<u64>,
     pub(crate) switches: Switches,
 }
@@ -83,10 +82,8 @@ fn search(bytes: &[u8], pattern: &[u8; LONGEST]) -> Option<usize> {
     }
 }
 
-/// The longest packet of any tracer, bytes.
 pub(crate) const LONGEST: usize = 16;
 
-/// A position in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     /// The rest of the current piece; empty only at the end of the trace.

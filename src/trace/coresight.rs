@@ -60,7 +60,6 @@ pub struct Config {
     commits_with_cycles: bool,
     /// The maximum number of elements that are neither committed nor cancelled.
     most_speculative: u32,
-    /// WFI and WFE are traced like branches.
     waits: bool,
     context: Option<ContextId>,
 }

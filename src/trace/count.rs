@@ -22,8 +22,7 @@ pub struct Place {
 /// Code that ran straight on, and the branch to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Run {
-    /// The branch to it. `None` if execution came in another way: tracing began, or an interrupt began or
-    /// ended.
+    /// The branch to it. `None` at the start of tracing, and at the start or end of an interrupt.
     pub from: Option<Place>,
     /// The first instruction.
     pub to: Place,
@@ -37,7 +36,6 @@ pub struct Run {
 pub struct Ends {
     /// First block executed, and the end of the run carried in from the previous unit (`None`: still open).
     first: Option<(Option<Place>, Stop)>,
-    /// The run that is open at the end.
     last: Option<Going>,
 }
 
@@ -49,12 +47,10 @@ enum Stop {
     Unknown,
 }
 
-/// A run that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Going {
     /// The branch to it and its first block; `None` if the run was carried in from the previous unit.
     begin: Option<(Option<Place>, Place)>,
-    /// The last instruction so far.
     last: Option<Place>,
 }
 
@@ -66,7 +62,6 @@ impl Joint {
     /// Takes the next unit. Returns the run that began before it and ended in it.
     pub fn join(&mut self, next: &Ends) -> Option<Run> {
         let Some((to, stop)) = next.first else {
-            // The run crosses the whole unit.
             if let Some(Going { begin, last }) = next.last {
                 let before = self.0.take();
                 let begin = before.and_then(|before| before.begin).or(begin);
@@ -94,7 +89,6 @@ impl Joint {
 }
 
 impl Stop {
-    /// The last instruction, or else `before`.
     fn resolve(self, before: Option<Place>) -> Option<Place> {
         match self {
             Stop::At(place) => Some(place),
@@ -126,14 +120,11 @@ impl<S: BuildHasher> Sums for HashMap<Run, u64, S> {
 pub struct Counter<S> {
     sums: S,
     runs: Table,
-    /// The count of each path, by number.
     paths: Vec<Taken>,
     /// The open run. Until its second block, it is in `state`.
     edge: Edge,
     state: State,
-    /// The last code executed in the run.
     last: Last,
-    /// The end of the run that was carried in from the previous unit.
     first: Option<(Option<Place>, Stop)>,
     /// The trace has every branch, also those not taken.
     has_every_branch: bool,
@@ -161,7 +152,6 @@ impl Taken {
 }
 
 impl Taken {
-    /// Moves its repetitions to the table.
     fn add_up(&mut self, runs: &mut Table) {
         if self.edge != Taken::UNSET {
             runs.add_at(self.at, self.repeated);
@@ -171,7 +161,6 @@ impl Taken {
     }
 }
 
-/// The last code executed in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
     /// Unknown, or a taken branch.
@@ -184,13 +173,11 @@ enum Last {
 /// The state of an open run that is not identified by its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// No run is open.
     None,
     /// It begins with the next block.
     Begins,
     /// It was carried in: its first block in this unit, and its last instruction before blocks were dropped.
     First(Option<Place>, Option<Place>),
-    /// Its blocks were dropped.
     Kept(Going),
 }
 
@@ -228,7 +215,6 @@ impl<S: Sums> Counter<S> {
         Ends { first: self.first.take(), last }
     }
 
-    /// The open run, as addresses.
     fn going(&self, blocks: &Blocks) -> Option<Going> {
         let last = self.last(blocks);
         if self.edge.1 != BlockId::NONE {
@@ -262,7 +248,6 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// Ends the run at a block's branch.
     #[inline(always)]
     fn end(&mut self, blocks: &Blocks, block: BlockId) {
         if self.edge.1 == BlockId::NONE {
@@ -325,13 +310,11 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// Ends the run after the last executed instruction.
     #[cold]
     fn stop_here(&mut self, blocks: &Blocks) {
         self.stop(blocks, self.last(blocks).map_or(Stop::Here, Stop::At));
     }
 
-    /// Ends the run at an unknown place.
     #[cold]
     fn break_off(&mut self, blocks: &Blocks) {
         match self.has_every_branch {
@@ -340,7 +323,6 @@ impl<S: Sums> Counter<S> {
         }
     }
 
-    /// Ends the run, if one is open.
     #[cold]
     fn stop(&mut self, blocks: &Blocks, stop: Stop) {
         self.last = Last::None;

@@ -27,7 +27,6 @@ struct Call {
     block: BlockId,
 }
 
-/// The calls that compressed returns return to.
 #[derive(Debug)]
 struct Stack {
     calls: Box<[Call; Stack::DEPTH]>,
@@ -36,7 +35,6 @@ struct Stack {
 }
 
 impl Stack {
-    /// The depth of a processor's return stack.
     const DEPTH: usize = 64;
 
     #[inline(always)]
@@ -46,7 +44,6 @@ impl Stack {
         self.depth = Stack::DEPTH.min(self.depth + 1);
     }
 
-    /// The block after the last call; NONE if unknown.
     #[inline(always)]
     fn last(&self) -> BlockId {
         let last = self.calls[self.top.wrapping_sub(1) % Stack::DEPTH].block;
@@ -87,7 +84,6 @@ pub(crate) struct Flow<I> {
     generation: u32,
     /// The image is valid up to this time.
     until: u64,
-    /// The address size, bits.
     bits: u32,
     /// Returns to the last call are traced like conditional branches.
     has_compressed_returns: bool,
@@ -96,7 +92,6 @@ pub(crate) struct Flow<I> {
     stack: Stack,
     /// Remaining budget of steps without a packet.
     steps: u32,
-    /// The caches may have grown since the last packet.
     has_grown: bool,
     pub(crate) point: Point,
 }
@@ -161,7 +156,6 @@ impl<I: Image> Flow<I> {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// Invalidates the cached blocks of addresses.
     #[cold]
     fn renew(&mut self) {
         self.until = u64::MAX;
@@ -181,7 +175,6 @@ impl<I: Image> Flow<I> {
         self.at = ip.map_or(BlockId::NONE, |ip| self.find(ip));
     }
 
-    /// Sets the time of the packets read so far.
     #[inline(always)]
     pub(crate) fn set_now(&mut self, now: u64) {
         let is_earlier = now < self.point.now;
@@ -199,7 +192,6 @@ impl<I: Image> Flow<I> {
         }
     }
 
-    /// Sets the address size of the code that is entered next.
     #[inline(always)]
     pub(crate) fn set_bits(&mut self, bits: u32) {
         if bits != self.bits {
@@ -277,7 +269,6 @@ impl<I: Image> Flow<I> {
         block
     }
 
-    /// The block at the target of a block's direct branch.
     #[inline(always)]
     fn taken(&mut self, id: BlockId) -> BlockId {
         let linked = self.blocks[id].taken;
@@ -310,7 +301,6 @@ impl<I: Image> Flow<I> {
         self.at = to;
     }
 
-    /// Executes the current block; its branch is not taken.
     #[inline(always)]
     pub(crate) fn pass<S: Sink>(&mut self, sink: &mut S) {
         let to = self.fall(self.at);
@@ -318,7 +308,6 @@ impl<I: Image> Flow<I> {
         self.at = to;
     }
 
-    /// Pushes the call at the end of the current block.
     #[inline(always)]
     fn push_call(&mut self) {
         let id = self.at;
@@ -461,7 +450,6 @@ impl<I: Image> Flow<I> {
         (to == if is_taken { block.taken } else { block.fall }).then_some(to)
     }
 
-    /// Takes the conditional branch at the end of the current block.
     #[inline(always)]
     pub(crate) fn jump<S: Sink>(&mut self, sink: &mut S) {
         let to = self.taken(self.at);
@@ -554,7 +542,6 @@ impl<I: Image> Flow<I> {
         false
     }
 
-    /// True if the next instruction is a VM entry.
     pub(crate) fn enters_guest(&self) -> bool {
         let block = &self.blocks[self.at];
         block.kind == Kind::GuestEntry && block.count == 1
@@ -609,7 +596,6 @@ impl<I: Image> Flow<I> {
     }
 }
 
-/// The slot of an address in the cache of recent blocks.
 #[inline(always)]
 fn slot(ip: u64) -> usize {
     (ip.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize

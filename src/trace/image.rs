@@ -48,8 +48,7 @@ impl Deref for Switches {
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping<'a> {
     /// Identifies these bytes at this address: two mappings with the same id have the same `start` and the
-    /// same bytes, in any space at any time. Blocks are cached by it, so the kernel should have one id in all
-    /// spaces.
+    /// same bytes, in any space at any time. Blocks are cached by it: the kernel should have one.
     pub id: u64,
     /// The address of the first byte.
     pub start: u64,

@@ -11,7 +11,6 @@ use crate::step::{BlockId, PathId, Step};
 /// Maximum of traced branches in a path. With 6, as in a short packet, counting takes a quarter more time.
 pub(crate) const MOST_BITS: u32 = 12;
 
-/// Maximum number of steps in a path.
 pub(crate) const MOST_STEPS: usize = 64;
 
 /// Cache limits: paths, and steps of all of them.
@@ -49,14 +48,11 @@ impl Path {
     }
 }
 
-/// The part of a path that the walk needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathSummary {
     pub(crate) path: PathId,
     pub(crate) end: BlockId,
-    /// The number of traced branches.
     pub(crate) bits: u8,
-    /// The number of steps without one.
     pub(crate) free: u8,
     /// Calls that it pops from the return stack, at most 1, and the most that it has pushed at any time.
     /// `calls` are those that it leaves there.
@@ -98,7 +94,6 @@ impl Slot {
     };
 }
 
-/// A path under construction.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) end: BlockId,
@@ -210,7 +205,6 @@ impl Paths {
         }
     }
 
-    /// Adds a path that is not in the cache.
     pub(crate) fn insert(&mut self, key: PathKey, draft: &Draft, leaves_kernel: bool) -> PathSummary {
         let id = PathId::new(self.list.len());
         let mut taken = draft.steps.iter().filter_map(|step| Some((step.block, step.to?)));

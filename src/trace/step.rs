@@ -54,7 +54,6 @@ pub struct Step {
     /// At least 0 (an interrupt came before the first), at most all of the block.
     pub count: u32,
     /// The target of the branch at the end of `block`; then `count` is that of the block. `None` if a
-    /// conditional branch was not taken, if the block ends without a branch, and if an event with the target
-    /// follows.
+    /// conditional branch was not taken, at its end without one, and if an event with the target follows.
     pub to: Option<BlockId>,
 }

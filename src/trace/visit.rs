@@ -27,9 +27,7 @@ pub(crate) enum Position {
 }
 
 pub(crate) trait PositionReader {
-    /// The offset of the next packet.
     fn offset(&self) -> u64;
-    /// Reads that packet; `None` at the end.
     fn read(&mut self) -> Option<Position>;
     /// The address space after the packets read so far, if known, and their time, in ticks.
     fn now(&self) -> (Option<Space>, u64);

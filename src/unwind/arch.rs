@@ -9,18 +9,17 @@ use symbols::{Arch, SignalFrame};
 /// The index of a register: its DWARF number, or the one that [`Architecture::place`] assigns.
 pub(crate) type Number = u8;
 
-/// The number of registers: s390x and PowerPC have the most, with the program counter.
+/// s390x and PowerPC have the most, with the program counter.
 pub(crate) const REGISTERS: usize = 34;
 
 #[derive(Debug)]
 pub(crate) struct Architecture {
-    /// The architecture in the header of an ELF file.
     pub(crate) arch: Arch,
     /// The DWARF numbers of the recorded registers, by the kernel's numbers.
     recorded: &'static [Option<Number>],
     /// The indices of registers whose DWARF numbers are too large.
     places: &'static [(u16, Number)],
-    /// The size of an address in bytes.
+    /// Bytes.
     pub(crate) word: u8,
     pub(crate) pc: Number,
     pub(crate) sp: Number,
@@ -36,8 +35,7 @@ pub(crate) struct Architecture {
     /// The distance from the caller's stack pointer up to the canonical frame address, in bytes.
     pub(crate) cfa_above_sp: u64,
     /// The distance from the frame pointer, if code has one, up to the canonical frame address, in words; the
-    /// return address and the caller's frame pointer are right below that address. `None` if compilers
-    /// differ.
+    /// return address and the caller's frame pointer are right below that address. `None`: compilers differ.
     pub(crate) frame_record: Option<u8>,
     /// The address bits of a pointer to code. Others may authenticate it, or give the code's encoding.
     pointer: u64,
@@ -49,7 +47,6 @@ pub(crate) struct Architecture {
 /// Maximum number of registers that are restored for callers.
 pub(crate) const MOST_SAVED: usize = 7;
 
-/// A bit mask of these registers.
 const fn bits(numbers: &[Number]) -> u64 {
     let (mut bits, mut at) = (0, 0);
     while at < numbers.len() {
@@ -80,7 +77,6 @@ pub(crate) static X86_64: Architecture = Architecture {
     interrupted: &[(SignalFrame::Rt, 40, &[8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16])],
 };
 
-/// 32-bit x86.
 pub(crate) static I386: Architecture = Architecture {
     arch: Arch::I386,
     recorded: &I386_DWARF,
@@ -143,7 +139,7 @@ pub(crate) static ARM: Architecture = Architecture {
     call_pushes: false,
     cfa_above_sp: 0,
     frame_record: None,
-    // The lowest bit of a return address is set in Thumb code.
+    // In Thumb code, the lowest bit of a return address is set.
     pointer: u32::MAX as u64 & !1,
     interrupted: &[],
 };
@@ -221,7 +217,6 @@ pub(crate) static S390X: Architecture = Architecture {
 
 static S390X_SIGREGS: [Number; 18] = [32, 33, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The architectures of a machine's tasks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Architectures {
     of_64_bits: Option<&'static Architecture>,
@@ -231,7 +226,6 @@ pub(crate) struct Architectures {
 impl Architectures {
     pub(crate) const NAMES: &'static str = "x86_64, i386, aarch64, arm, riscv64, ppc64 and s390x";
 
-    /// The architectures of a machine, by feature ARCH: the machine name of uname(2).
     pub(crate) fn of_machine(name: &str) -> Architectures {
         let (of_64_bits, of_32_bits) = match name {
             // A 32-bit perf may report a 32-bit name for its 64-bit kernel.
@@ -245,7 +239,6 @@ impl Architectures {
         Architectures { of_64_bits, of_32_bits }
     }
 
-    /// The architecture of a task whose registers have this ABI.
     pub(crate) fn of_task(&self, abi: u64) -> Option<&'static Architecture> {
         match abi {
             ABI_64 => self.of_64_bits,
@@ -264,11 +257,9 @@ impl Architectures {
     }
 }
 
-/// The known registers of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     values: [u64; REGISTERS],
-    /// A bit for each known register.
     known: u64,
 }
 
@@ -323,7 +314,6 @@ impl Registers {
         self.known &= !(1 << number);
     }
 
-    /// Forgets all registers but these.
     #[inline]
     pub(crate) fn keep(&mut self, mask: u64) {
         self.known &= mask;

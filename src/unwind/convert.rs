@@ -61,30 +61,24 @@ impl fmt::Display for StacksNeeded {
 
 impl error::Error for StacksNeeded {}
 
-/// The reason why a sample has no complete call chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Unresolved {
     /// Its task has an unsupported architecture.
     Arch,
-    /// The registers for unwinding were not recorded.
     Registers,
-    /// It has registers, but no stack.
     Stack,
     File,
     /// The file that shows whether the link register contains the caller is missing.
     LinkedFile,
-    /// The call chain would be too long.
     TooLong,
     /// Only the innermost frame was found: the stack contradicts the unwind tables, or there are none.
     Broken,
     /// It ends at a frame with a caller: the stack contradicts the unwind tables.
     Misfit,
-    /// The ABI of its registers is unknown.
     Abi,
 }
 
 impl Unresolved {
-    /// True if frames beyond the innermost one may have been found.
     fn has_frames(self) -> bool {
         matches!(self, Unresolved::File | Unresolved::LinkedFile | Unresolved::TooLong | Unresolved::Misfit)
     }
@@ -148,7 +142,7 @@ pub struct Convert {
     walker: Walker,
     guests: Arc<Guests>,
     kept: Kept,
-    /// True if the machine's call chains by frame pointers may lack callers.
+    /// The machine's call chains by frame pointers may lack callers.
     inserts_callers: bool,
     counts: Counts,
     /// The new call chain, and the user frames of the recorded one; kept to reuse their memory.
@@ -164,8 +158,7 @@ impl Convert {
         Convert { walker, guests, kept, inserts_callers, counts, chain, recorded }
     }
 
-    /// Appends the user frames of a sample to the call chain. Returns why some are missing, if the recording
-    /// may have them.
+    /// Appends a sample's user frames to the call chain. Returns why some of the recording are missing.
     fn unwind(
         &mut self,
         sample: &Sample<'_>,
@@ -250,8 +243,8 @@ impl Convert {
         self.inserts_callers && has_link_register(layout.sample_type, layout.regs_user)
     }
 
-    /// Builds the call chain of a sample with a user stack. Returns the number of its user frames, and the
-    /// reason if some are missing.
+    /// Builds the call chain of a sample with a user stack. Returns the number of user frames, and why some
+    /// are missing.
     fn chain_by_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -303,8 +296,8 @@ impl Convert {
         out.replace(&record, &with_callchain(&record, layout, &sample, &self.chain, parts)?)
     }
 
-    /// Completes the call chain by frame pointers of a sample: if the link register contains the caller of
-    /// the innermost function, and the chain continues after that caller, inserts the caller, as perf script
+    /// Completes a sample's call chain by frame pointers: if the link register contains the caller of the
+    /// innermost function, and the chain continues after that caller, inserts the caller, as perf script
     /// does. Returns false if the chain is unchanged and no file is missing.
     fn chain_by_link_register(
         &mut self,

@@ -9,13 +9,11 @@ use perfx_format::Endian;
 
 use crate::arch::Number;
 
-/// The rule for the registers of a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unwound {
-    /// The caller's stack pointer is a register plus an offset, and these registers are on the stack, at
-    /// these distances from it.
+    /// The caller's stack pointer, a register plus an offset, and the registers at these distances from it.
     Frame { base: Number, offset: i64, saved: Vec<(Number, i64)> },
-    /// The tables say that the frame can't be unwound.
+    /// According to the tables, the frame can't be unwound.
     Refused,
 }
 
@@ -56,8 +54,7 @@ pub(crate) fn find<'a>(
             let table = memory(place(start.checked_add(at as u64)?, far))?;
             let words = |at: usize| endian.u32(table, at).map(u32::to_be_bytes);
             let first = words(0)?;
-            // The generic form begins with the address of a personality routine; that of C++ continues like
-            // the others.
+            // The generic form begins with the address of a personality routine: C++'s, with compact data.
             let (first, begin) = if first[0] >> 7 == 1 { (first, 4) } else { (words(4)?, 8) };
             let (more, skipped) = match (begin, first[0] & 0xf) {
                 (4, 0) => (0, 1),
@@ -96,7 +93,7 @@ fn interpret(code: &[u8]) -> Option<Unwound> {
                 0 => return Some(Unwound::Refused),
                 mask => numbers = mask << 4,
             },
-            // The stack pointer was copied to a register. Registers popped before are not below that.
+            // The stack pointer becomes a register's value. Its distance from popped registers is unknown.
             0x90..=0x9f if ![SP, PC].contains(&(byte & 0xf)) && popped.is_empty() => {
                 (base, offset) = (byte & 0xf, 0);
             }
@@ -153,7 +150,7 @@ mod tests {
         Some(Unwound::Frame { base, offset, saved: saved.to_vec() })
     }
 
-    /// The examples of the ABI's section 10.3 and what compilers write.
+    /// The examples in section 10.3 of the ABI, and instructions that compilers write.
     #[test]
     fn instructions_say_where_registers_are() {
         // push {r4, lr}; and 8 bytes of room below.

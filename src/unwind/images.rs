@@ -35,11 +35,9 @@ pub(crate) struct Images {
 struct FileCache {
     /// By device and inode: a file may have several names.
     files: HashMap<(u64, u64), Arc<Rules>>,
-    /// The expanded size of compressed tables, bytes.
     expanded: u64,
 }
 
-/// The code at an address.
 pub(crate) enum Loaded {
     /// It is in no file, like the code of a JIT compiler.
     Memory,
@@ -110,7 +108,6 @@ impl Images {
         }
     }
 
-    /// The code of a file; `file` is its device and inode.
     fn image(&self, mut tables: UnwindTables<Bytes>, file: Option<FileIdentity>) -> Loaded {
         let is_recorded = tables.is_big_endian() == (self.endian == Endian::Big);
         let arch = self.archs.all().find(|arch| is_recorded && tables.arch() == Some(arch.arch));
@@ -135,5 +132,4 @@ impl Images {
     }
 }
 
-/// The reason why compressed tables are not used.
 const EXPAND_TOO_FAR: &str = "its compressed unwind tables are damaged, or expand to too many bytes";

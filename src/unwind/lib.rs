@@ -47,7 +47,6 @@ pub struct Unwinder {
     guests: Arc<Guests>,
 }
 
-/// The architectures of a recording's machine.
 fn architectures(features: &Features, endian: Endian) -> Architectures {
     Architectures::of_machine(recorded_on(features, endian).arch.as_deref().unwrap_or_default())
 }

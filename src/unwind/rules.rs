@@ -16,7 +16,6 @@ use crate::exidx::{self, Unwound};
 
 type Data<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// The rule for the registers of a caller.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     /// The canonical frame address (CFA) is a register plus an offset. The registers in the architecture's
@@ -26,7 +25,6 @@ pub(crate) enum Rule {
         offset: i32,
         saved: [i8; MOST_SAVED],
     },
-    /// Any other rule of the tables.
     Complex(Arc<Complex>),
     /// No table covers the code: a leaf function if it is the innermost frame, else one with a frame pointer.
     Uncovered,
@@ -58,15 +56,13 @@ pub(crate) const SAME: i8 = i8::MIN;
 /// The register has another value in the caller, which is unknown.
 pub(crate) const LOST: i8 = i8::MIN + 1;
 
-/// Rules that need a calculation.
 #[derive(Debug)]
 pub(crate) struct Complex {
     cfa: Calculation,
-    /// The rules of registers other than [`Restore::Same`].
+    /// Of registers other than [`Restore::Same`].
     rules: Vec<(Number, Restore)>,
     encoding: Encoding,
     endian: RunTimeEndian,
-    /// The register whose rule gives the return address.
     pub(crate) return_address: Number,
     /// The frame was made by the kernel for a signal handler.
     pub(crate) is_signal: bool,
@@ -78,16 +74,13 @@ enum Calculation {
     Expression(Box<[u8]>),
 }
 
-/// The value of a register in the caller.
 #[derive(Debug)]
 enum Restore {
     Lost,
     Register(Number),
     /// On the stack, at this distance from the CFA.
     At(i64),
-    /// The CFA plus this distance.
     Is(i64),
-    /// On the stack, at the address given by the expression.
     AtExpression(Box<[u8]>),
     IsExpression(Box<[u8]>),
     Constant(u64),
@@ -97,8 +90,8 @@ enum Restore {
 /// 600,000 functions of LLVM, Node, Chromium and rustc has 33 kB.
 const MOST_ENTRY: usize = 1 << 16;
 
-/// Maximum size of the common entry of several functions, bytes. It is read for each; in these programs it
-/// has at most 36.
+/// Maximum size of the common entry of several functions, bytes. It is read for each; usual ones have up to
+/// 36.
 const MOST_COMMON: u64 = 1 << 10;
 
 /// Maximum number of steps of an expression, about ten in practice. Hostile ones may loop.
@@ -183,7 +176,6 @@ impl Complex {
     }
 }
 
-/// Buffers of a thread that reads tables, kept to reuse their memory.
 pub(crate) type Context = UnwindContext<usize>;
 
 #[derive(Debug)]
@@ -192,7 +184,7 @@ pub(crate) struct Rules {
     arch: &'static Architecture,
     endian: RunTimeEndian,
     bases: BaseAddresses,
-    /// True if the file has compressed tables that were not expanded.
+    /// The file has compressed tables that were not expanded.
     pub(crate) lacks_expanded: bool,
     /// The functions of a section without a search table, by address; built on demand.
     eh_frame_index: OnceLock<Index>,
@@ -238,13 +230,13 @@ impl Rules {
                 (rule, start..start.saturating_add(range.end.saturating_sub(range.start)))
             }
             None if is_damaged => (Rule::FramePointer, alone),
-            // So few functions have tables that a missing one does not mean that there is no frame.
+            // So few functions have tables that a missing one does not prove that there is no frame.
             None if self.arch.arch == Arch::Arm => (Rule::Missing, alone),
             None => (Rule::Uncovered, alone),
         }
     }
 
-    /// The rule of the tables, and the addresses where it applies; and true if no table is usable.
+    /// The rule of the tables, the addresses where it applies, and true if no table is usable.
     fn find(&self, address: u64, context: &mut Context) -> (Option<(Rule, Range<u64>)>, bool) {
         let mut is_damaged = true;
         if let Some(section) = self.tables.eh_frame() {
@@ -270,7 +262,6 @@ impl Rules {
         (found.or_else(|| self.find_exidx(address)), false)
     }
 
-    /// The rule of the exception tables of 32-bit Arm.
     fn find_exidx(&self, address: u64) -> Option<(Rule, Range<u64>)> {
         let section = self.tables.exidx()?;
         let endian = if self.tables.is_big_endian() { Endian::Big } else { Endian::Little };
@@ -306,7 +297,7 @@ impl Rules {
         let hdr = EhFrameHdr::new(section.bytes, self.endian).parse(&self.bases, self.arch.word).ok()?;
         let table = hdr.table()?;
         let entry = table.lookup(address, &self.bases).ok()?.direct().ok()?;
-        // Not by `pointer_to_offset`, which overflows if the table has a pointer to before the section.
+        // Not by `pointer_to_offset`, which overflows if the table points before the section.
         let offset = entry.checked_sub(hdr.eh_frame_ptr().direct().ok()?)?;
         usize::try_from(offset).ok()
     }
@@ -374,7 +365,6 @@ impl Complex {
             && !self.rules.iter().any(|rule| is_it(&rule))
     }
 
-    /// The simple form, if possible.
     fn simple(&self, arch: &Architecture) -> Option<Rule> {
         let Calculation::Offset(base, offset) = self.cfa else { return None };
         let is_usual = !self.is_signal && self.return_address == arch.return_address;
@@ -383,8 +373,7 @@ impl Complex {
         let mut saved = [SAME; MOST_SAVED];
         for (register, restore) in &self.rules {
             let Some(slot) = arch.saved.iter().position(|saved| saved == register) else {
-                // A rule for the stack pointer, which is normally derived from the CFA. On s390x, functions
-                // save it, too: the same value.
+                // A rule for the stack pointer, which normally follows from the CFA; s390x saves that value.
                 if *register == arch.sp && arch.cfa_above_sp == 0 {
                     return None;
                 }

@@ -9,19 +9,16 @@ use crate::arch::{Architecture, MOST_SAVED, Registers};
 use crate::images::{Images, Loaded};
 use crate::rules::{Context, LOST, Rule, SAME};
 
-/// Maximum number of frames in a call chain. Longer ones are endless loops, and readers do not show them.
+/// Longer call chains are endless loops, and readers do not show them.
 const MOST_FRAMES: usize = 1024;
 
-/// A copy of the top of a stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack<'a> {
-    /// The stack pointer.
     pub(crate) start: u64,
     pub(crate) bytes: &'a [u8],
-    /// The stack is larger than the copy.
     pub(crate) is_cut: bool,
     pub(crate) endian: Endian,
-    /// The size of a word in bytes: 8, or 4.
+    /// 8 or 4 bytes.
     pub(crate) word: u8,
 }
 
@@ -35,7 +32,6 @@ impl Stack<'_> {
         }
     }
 
-    /// The end of a walk that can't read this address.
     fn end_at(&self, address: u64) -> End {
         let end = self.start.saturating_add(self.bytes.len() as u64);
         if self.is_cut && address.saturating_add(self.word.into()) > end {
@@ -49,17 +45,13 @@ impl Stack<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Outermost,
-    /// The recorded part of the stack ends there.
     StackCut,
     /// The file of this DSO's code is missing.
     Missing(u32),
-    /// The call chain has the maximum number of frames.
     TooLong,
-    /// The tables do not fit the stack.
     Broken,
 }
 
-/// The caller of an innermost frame, as far as it is known without a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
     /// The link register contains it: the address of the last byte of the call.
@@ -70,10 +62,8 @@ pub(crate) enum Caller {
     Missing(u32),
 }
 
-/// Data shared by all batches.
 pub(crate) struct Shared {
     pub(crate) images: Images,
-    /// The caches of finished batches.
     found: Mutex<Vec<WalkCaches>>,
 }
 
@@ -88,7 +78,6 @@ pub(crate) struct Walker {
     found: WalkCaches,
 }
 
-/// The caches of walks, passed on to later batches.
 struct WalkCaches {
     lookup: Lookup,
     known: RuleCache,
@@ -206,7 +195,6 @@ impl Walker {
     }
 }
 
-/// The return address of an innermost function without a frame.
 fn return_of_leaf(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> Option<u64> {
     let found = match arch.call_pushes {
         true => regs.get(arch.sp).and_then(|sp| stack.read(sp)),
@@ -224,7 +212,7 @@ fn recorded_return(regs: &Registers, arch: &Architecture, stack: Stack<'_>) -> O
 #[derive(Clone, Copy)]
 struct Frame {
     pc: u64,
-    /// `pc` is the address of the next instruction, and not a return address.
+    /// `pc` is the address of the next instruction, not a return address.
     is_next: bool,
 }
 
@@ -343,7 +331,6 @@ fn goes_up(sp: Option<u64>, caller: Option<u64>, frame: Frame) -> bool {
     sp.zip(caller).is_some_and(|(sp, caller)| caller > sp || caller == sp && frame.is_next)
 }
 
-/// A cache of rules, by the block of the file where they apply.
 #[derive(Default)]
 struct RuleCache {
     /// By the lowest bits of a hash of the block.
@@ -353,9 +340,8 @@ struct RuleCache {
 
 struct Entry {
     dso: u32,
-    /// The length of the range of the file where it applies, bytes.
+    /// The length of the range where it applies, bytes.
     len: u32,
-    /// The offset of the range.
     start: u64,
     rule: Rule,
 }
@@ -367,7 +353,6 @@ const LEAST_ENTRIES: usize = 1 << 10;
 const MOST_ENTRIES: usize = 1 << 15;
 
 impl RuleCache {
-    /// The rule for the instruction at an address.
     #[inline]
     fn get(&mut self, images: &Images, hit: Hit, at: u64, context: &mut Context) -> &Rule {
         let offset = images.offset(hit, at);
@@ -381,7 +366,6 @@ impl RuleCache {
         &self.entries[slot].rule
     }
 
-    /// Adds a rule to the cache; returns its slot.
     #[cold]
     fn find(&mut self, images: &Images, hit: Hit, offset: u64, context: &mut Context) -> usize {
         let size = self.entries.len();

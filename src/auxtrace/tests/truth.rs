@@ -1,5 +1,4 @@
-//! perfx-auxtrace decodes the recordings with Intel PT in tests/data/trace to exactly what was executed, on
-//! any number of threads.
+//! Decodes the Intel PT in tests/data/trace to exactly what was executed, on any number of threads.
 
 use std::collections::BTreeMap;
 use std::fs;

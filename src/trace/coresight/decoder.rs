@@ -61,10 +61,8 @@ enum Pending {
     Q { count: Option<u32> },
 }
 
-/// The meaning of the next address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiting {
-    /// The current position.
     None,
     /// The target of the branch at the end of the current block.
     Target,
@@ -83,7 +81,6 @@ struct Delayed {
     is_time_later: bool,
 }
 
-/// The progress through a sync point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sync {
     None,
@@ -91,7 +88,6 @@ enum Sync {
     Begun,
     /// Its address is next, and it belongs to the next unit.
     Last,
-    /// Its address was read.
     Done,
 }
 
@@ -366,7 +362,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// An address element: execution is at `address`.
     #[inline(always)]
     fn address(&mut self, address: Address) {
         match (self.waiting, address.ip) {
@@ -438,7 +433,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Loses the flow if the instruction set is not AArch64.
     fn check_set(&mut self) {
         if !self.is_a64 {
             if self.flow.is_known() || !self.is_lost {
@@ -448,7 +442,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// A Trace On element: tracing begins anew.
     fn on(&mut self) {
         match std::mem::replace(&mut self.waiting, Waiting::None) {
             Waiting::Target | Waiting::Call => {
@@ -529,7 +522,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// An exception was taken before the instruction at `ip`.
     fn exception_at(&mut self, ip: u64, number: u16) {
         match self.flow.reach(ip, self.sink) {
             Ok(true) => self.waiting = Waiting::Call,

@@ -8,7 +8,6 @@
 //! | 1, 3, … 13 | data |
 //! | 15 | bit n belongs to byte 2n |
 
-/// The size of a frame, bytes.
 const FRAME: usize = 16;
 
 /// A whole frame of these is padding; it is recognized only at the start of a frame.
@@ -29,7 +28,7 @@ pub fn deformat(frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
 pub struct Deformatted {
     /// The data of the trace unit.
     pub bytes: Vec<u8>,
-    /// Pairs: the bytes from the first index on are in the frames from the second index on.
+    /// Pairs of an index in `bytes` and one in the frames, from which on both advance together.
     places: Vec<(usize, usize)>,
 }
 
@@ -63,7 +62,6 @@ pub fn deformat_with_places(frames: &[u8]) -> Vec<(u8, Deformatted)> {
 /// Calls `push` for each byte, with the data of its trace unit and its position in the frames.
 fn deformat_by<B: Default>(frames: &[u8], mut push: impl FnMut(&mut B, usize, u8)) -> Vec<(u8, B)> {
     let mut found: Vec<(u8, B)> = Vec::new();
-    // The index in `found` by id.
     let mut indices: [Option<usize>; 128] = [None; 128];
     let mut current = None;
     let mut rest = frames;
@@ -119,7 +117,6 @@ mod tests {
     fn an_id_takes_effect_at_once_or_after_a_byte() {
         let mut frame = [0; FRAME];
         frame[..6].copy_from_slice(&[0x21, 0xaa, 0x22, 0xbb, 0x43, 0xcc]);
-        // From here on padding.
         frame[6] = 1;
         // Bit 0 of byte 2; and the id in byte 4 applies after 0xcc.
         frame[15] = 0b110;

@@ -60,7 +60,6 @@ pub(super) enum Packet {
         address: Address,
         context: Option<Context>,
     },
-    /// The address of a taken branch.
     Source(Address),
     /// A number of instructions, if known, was executed up to an address.
     Q {
@@ -74,7 +73,6 @@ pub(super) enum Packet {
     /// A packet that does not affect the flow.
     Other,
     Bad,
-    /// The trace ends within a packet.
     Cut,
 }
 
@@ -95,7 +93,6 @@ pub(super) struct Address {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Context {
-    /// True for AArch64.
     pub(super) is_64: bool,
     /// CONTEXTIDR_EL1.
     pub(super) id: Option<u32>,
@@ -162,7 +159,6 @@ impl<'a> Packets<'a> {
         self.cursor.offset()
     }
 
-    /// The bytes at the current position.
     pub(super) fn head(&self) -> [u8; LONGEST] {
         self.cursor.window().0
     }
@@ -286,7 +282,6 @@ impl<'a> Packets<'a> {
         }))
     }
 
-    /// Reads a packet that begins with a zero.
     fn extension(&mut self) -> Result<Option<Packet>, Broken> {
         let mut zeros = 1;
         loop {
@@ -451,14 +446,12 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// The encoding of an address.
 #[derive(Clone, Copy)]
 enum Form {
     /// One of the last three.
     Match(u8),
     /// The lowest bits, in one or two bytes.
     Short,
-    /// The lowest 32 bits.
     Low,
     Full,
 }
@@ -521,7 +514,6 @@ mod tests {
         }
     }
 
-    /// The packets of these bytes.
     fn packets_of(bytes: &[u8], config: &Config) -> Vec<Packet> {
         let trace = Trace::new(vec![bytes], Vec::new());
         let mut packets = Packets::new(&trace, config, 0);

@@ -13,7 +13,6 @@ pub struct Listed {
     pub offset: u64,
     /// Its size, bytes.
     pub len: u64,
-    /// Its first bytes.
     head: [u8; LONGEST],
     /// `None` for bytes that are not decoded: before the first A-Sync packet and after damage.
     packet: Option<Packet>,

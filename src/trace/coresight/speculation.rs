@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::packet::{Address, Atoms, Context};
 
-/// An element of a trace, complete with its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Element {
     /// A sync point: an address follows.
@@ -41,7 +40,6 @@ impl Element {
         }
     }
 
-    /// Splits off the oldest `count`.
     fn split_oldest(&mut self, count: u32) -> Element {
         match self {
             Element::Atoms(atoms) => {
@@ -69,7 +67,6 @@ impl Element {
 /// More outstanding elements than any trace unit has.
 const MOST: usize = 1 << 10;
 
-/// The outstanding elements, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Speculation {
     elements: VecDeque<Element>,

@@ -112,7 +112,6 @@ mod tests {
     use super::super::Registers;
     use super::*;
 
-    /// A sync point: A-Sync and Trace Info.
     const SYNC: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0];
     const ADDRESS: [u8; 9] = [0x9d, 1, 0, 0, 0, 0, 0, 0, 0];
 

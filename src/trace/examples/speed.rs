@@ -15,7 +15,6 @@ use perfx_trace::{
     intel_pt,
 };
 
-/// Start and bytes of each mapping.
 struct Maps(Vec<(u64, Vec<u8>)>);
 
 impl Image for Maps {

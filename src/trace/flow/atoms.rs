@@ -43,7 +43,6 @@ impl<I: Image> Flow<I> {
         self.take(to, sink);
     }
 
-    /// Executes the current block, whose branch goes to an unknown address.
     pub(crate) fn leave<S: Sink>(&mut self, sink: &mut S) {
         self.step(self.blocks[self.at].count, None, sink);
         self.set_ip(None);

@@ -27,29 +27,22 @@ const TOO_LONG: f64 = 1.25;
 pub(super) struct Clock {
     /// The time after the packets so far; 0 if unknown.
     pub(super) now: u64,
-    /// The time at the last control-flow packet.
     pub(super) flow: u64,
-    /// The last TSC packet.
     tsc: u64,
     crystal: Option<Crystal>,
     cycles: Cycles,
     /// The last CBR packet; 0 without one.
     pub(super) ratio: u8,
-    /// The ratio at the end of the previous packet.
     pub(super) last_ratio: u8,
-    /// True if the last packet was CYC.
     follows_cyc: bool,
-    /// All core cycles in traced code.
     pub(super) total: Total,
 }
 
-/// The core cycles in traced code.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Total {
     pub(super) cycles: u64,
     /// From CYC packets; else estimated.
     pub(super) is_exact: bool,
-    /// True if code is traced.
     is_on: bool,
     /// The time at which the estimate begins, and the cycles by then.
     base: (u64, u64),
@@ -116,7 +109,6 @@ struct Cycles {
 }
 
 impl Crystal {
-    /// The time at an MTC packet.
     fn advance(&mut self, mtc: u8, config: &Config) -> u64 {
         let period = u32::from(config.mtc_period & 15);
         if period > 8 && !self.is_complete {
@@ -145,7 +137,6 @@ fn to_tsc(ticks: u64, config: &Config) -> Option<u64> {
     Some((u128::from(ticks) * u128::from(numerator) / u128::from(denominator)) as u64)
 }
 
-/// The value with the lower 56 bits `low` that is nearest to `near`.
 fn nearest(low: u64, near: u64) -> u64 {
     const HALF: u64 = 1 << 55;
     let value = (near & (0xff << 56)) | low;
@@ -168,7 +159,6 @@ impl Clock {
     ) -> bool {
         let follows_cyc = self.follows_cyc;
         let sets_time = match *packet {
-            // The most frequent packets.
             Packet::Tnt { .. } | Packet::Tip(_) => false,
             Packet::Other => return false,
             Packet::Tsc(low) => self.tsc(low, follows_cyc, config),
@@ -209,7 +199,6 @@ impl Clock {
         sets_time
     }
 
-    /// Processes a TNT packet, which has no time.
     #[inline(always)]
     pub(super) fn branches(&mut self) {
         self.follows_cyc = false;

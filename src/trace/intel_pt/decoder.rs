@@ -82,10 +82,8 @@ struct Bound {
     mwait: Option<u64>,
     enter: Option<u64>,
     stop: bool,
-    /// A sample of a counter.
     sampled: bool,
     control: Option<Control>,
-    /// The new interrupt flag.
     flag: Option<bool>,
 }
 
@@ -111,7 +109,6 @@ struct Transaction {
     aborted: bool,
 }
 
-/// The state between two packets of a unit.
 struct UnitReader<'a, I, S> {
     flow: &'a mut Flow<I>,
     config: &'a Config,
@@ -124,7 +121,6 @@ struct UnitReader<'a, I, S> {
     count: u32,
     /// The address size from the next address packet on.
     address_bits: u32,
-    /// The FUP packet of the current PSB+.
     psb_ip: Option<u64>,
     psb_offset: u64,
     /// Without decoding code: the last address in a packet if tracing is on there.
@@ -132,7 +128,6 @@ struct UnitReader<'a, I, S> {
     is_on: bool,
     /// A guest runs. If its code is unknown, the flow is lost.
     is_in_guest: bool,
-    /// The FUP packet of a possible interrupt.
     interrupted: Option<Interrupted>,
     bound: Bound,
     sampled: Sampled,
@@ -518,7 +513,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         (self.is_lost, self.count, self.interrupted) = (false, 0, None);
     }
 
-    /// A guest that is not decoded runs at `ip`.
     fn hide(&mut self, ip: u64) {
         self.arrive();
         self.flow.lose();

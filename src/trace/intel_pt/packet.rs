@@ -108,7 +108,6 @@ pub(super) enum Packet {
     /// PAD, VMCS, MNT, and unknown modes.
     Other,
     Bad,
-    /// The trace ends inside a packet.
     Cut,
 }
 
@@ -137,12 +136,10 @@ impl<'a> Packets<'a> {
         self.cursor.offset()
     }
 
-    /// The bytes at the current position.
     pub(super) fn head(&self) -> [u8; LONGEST] {
         self.cursor.window().0
     }
 
-    /// The size of BIP packets, inside a block.
     pub(super) fn item(&self) -> Option<u8> {
         self.item
     }
@@ -279,7 +276,6 @@ impl<'a> Packets<'a> {
                 (Packet::Pip { cr3: (value & !1) << 4, guest: value & 1 != 0 }, 8)
             }
             0xc8 => (Packet::Other, 7),
-            // Reserved bits are set.
             0x73 if self.errata.skz84 && (window[4] != 0 || window[6] > 1) => (Packet::Other, 8),
             0x73 => {
                 let fast = word(window, 5, 2) as u16 & 0x1ff;

@@ -3,7 +3,6 @@
 use super::packet::Packet;
 use crate::image::{Space, Switch, is_user};
 
-/// The address space between two packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
     host: Option<Space>,
@@ -47,13 +46,11 @@ impl Schedule {
         if self.is_in_guest { self.guest.or(self.host) } else { self.host }
     }
 
-    /// True if a guest runs whose code is unknown.
     #[inline(always)]
     pub(super) fn is_hidden(&self) -> bool {
         self.is_in_guest && self.guest.is_none()
     }
 
-    /// Processes a TIP packet.
     #[inline(always)]
     pub(super) fn target(&mut self, ip: u64) {
         self.is_in_user = is_user(ip);

@@ -30,7 +30,6 @@ pub fn list(data: &[u8]) -> impl Iterator<Item = Listed<'_>> {
     std::iter::from_fn(move || reader.next())
 }
 
-/// Reads the packets of `data` from `at` on.
 struct Reader<'a> {
     trace: Trace<'a>,
     data: &'a [u8],

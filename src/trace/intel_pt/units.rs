@@ -1,5 +1,4 @@
-//! Cuts a trace into units that can be decoded independently, each with the state that its decoder needs: the
-//! time and the address space.
+//! Cuts a trace into units to be decoded independently, each with the needed state: time and address space.
 
 use super::Config;
 use super::clock::Clock;
@@ -14,7 +13,6 @@ pub struct Unit {
     pub start: u64,
     /// The offset of the PSB at which the next unit begins, or the length of the trace.
     pub end: u64,
-    /// The state before it.
     pub(super) past: Past,
 }
 
@@ -65,7 +63,6 @@ impl Past {
         sets_time
     }
 
-    /// Processes a TIP packet outside of PSB+.
     #[inline(always)]
     pub(super) fn read_target(&mut self, ip: u64, trace: &Trace<'_>) {
         self.schedule.target(ip);
@@ -142,8 +139,7 @@ pub(super) fn belongs_to_psb(packet: &Packet) -> bool {
     )
 }
 
-/// The packets from the next PSB on, after a bad packet or around it: the bytes read before it may have been
-/// the start of a PSB.
+/// The packets from the next PSB on, after or around a bad packet: bytes read before it may begin a PSB.
 pub(super) fn after_damage<'a>(trace: &'a Trace<'_>, bad: u64, config: &Config) -> Option<Packets<'a>> {
     let next = trace.find(&PSB, bad.saturating_sub(PSB.len() as u64 - 1))?;
     Some(Packets::new(trace, next, config.errata))
@@ -221,7 +217,6 @@ impl Cutter<'_, '_> {
         Some(Unit { start, end: self.start, past })
     }
 
-    /// Skips a TIP packet with an address.
     #[inline(always)]
     fn skip_target(&mut self) -> bool {
         let target = self.packets.next_target();

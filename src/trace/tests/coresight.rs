@@ -87,7 +87,6 @@ struct Happened {
 #[derive(Default)]
 struct Collect {
     cpu: u32,
-    /// The last instruction that was executed.
     last: u64,
     happened: Happened,
 }
@@ -174,7 +173,6 @@ fn each_recording_decodes_to_its_truth() {
         let lost = match name {
             // The code between the last packet and the overflow is unknown, as is that after the last branch.
             "etm-overflow" | "etm-cpus" | "etm-threads" => truth.instructions - happened.instructions,
-            // The truth continues after the cut.
             "etm-cut" => {
                 for (key, branches) in &mut truth.branches {
                     branches.truncate(happened.branches[key].len());

@@ -50,7 +50,6 @@ fn decode_in_units(traced: &Traced, bytes: &[u8], size: u64) -> List {
 }
 
 const PSB: [u8; 16] = [2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82, 2, 0x82];
-/// The longest packet, bytes.
 const LONGEST: u64 = 16;
 /// The longest PSB+ in these recordings, bytes.
 const LONGEST_PSB: u64 = 48;

@@ -21,7 +21,6 @@ struct Happened {
     samples: usize,
     items: Vec<(u8, u8, u64)>,
     faults: BTreeMap<Reason, u64>,
-    /// When the branches happened.
     times: BTreeMap<(u32, u32), Vec<u64>>,
 }
 
@@ -120,7 +119,6 @@ fn each_recording_decodes_to_its_truth() {
             // The code between the last packet and the overflow is unknown.
             "overflow" => 2,
             "lost" => 5,
-            // The truth begins earlier.
             "begun" => {
                 for (key, branches) in &mut truth.branches {
                     let found = happened.branches[key].len();
@@ -129,7 +127,6 @@ fn each_recording_decodes_to_its_truth() {
                 }
                 truth.instructions - 8608
             }
-            // The truth continues after the cut.
             "cut" => {
                 for (key, branches) in &mut truth.branches {
                     branches.truncate(happened.branches[key].len());
@@ -186,7 +183,6 @@ fn the_result_does_not_depend_on_how_a_trace_is_cut() {
 /// A run: the branch to it, its first and its last instruction.
 type Ips = (Option<u64>, u64, Option<u64>);
 
-/// Collects runs step by step.
 #[derive(Default)]
 struct Runs {
     found: BTreeMap<Ips, u64>,
@@ -298,7 +294,6 @@ fn runs_are_counted_by_paths_as_by_steps() {
         match name {
             // Branches that lead out of the trace are not runs.
             "cut" | "filtered" => {}
-            // The truth has more.
             "begun" => {}
             // Interrupts have no source branch.
             "wrong-target" => assert!(branches.keys().all(|(from, to)| from == to), "{branches:x?}"),

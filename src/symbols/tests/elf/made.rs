@@ -1,6 +1,5 @@
 //! Builds ELF files that compilers do not write, for tests of several packages.
 
-/// The build-id of each file.
 pub(crate) const ID: [u8; 20] = [0x5a; 20];
 
 /// An ELF file of x86-64 with these sections, one function, and a build-id; `.rela.` begins the names of
@@ -54,7 +53,6 @@ pub(crate) fn elf(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
     contents
 }
 
-/// 64-bit, little-endian DWARF 4.
 #[derive(Default)]
 pub(crate) struct Dwarf4 {
     abbrev: Vec<u8>,
@@ -130,7 +128,6 @@ pub(crate) fn shared_ranges(count: u64) -> Dwarf4 {
     made
 }
 
-/// A file with `count` units that have the same `count` lines.
 pub(crate) fn shared_lines(count: u64) -> Dwarf4 {
     let mut made = Dwarf4::default();
     made.abbreviation(1, UNIT, false, &[[LOW, ADDRESS], [HIGH, DATA_8], [LINES, OFFSET]]);

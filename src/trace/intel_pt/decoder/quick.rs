@@ -133,7 +133,6 @@ impl<I: Image, S: Sink> UnitReader<'_, I, S> {
         }
     }
 
-    /// Handles the end of a PSB+.
     fn passed_sync(&mut self) {
         let ip = self.psb_ip.take();
         let ip = ip.filter(|&ip| self.is_decoded(ip));

@@ -7,10 +7,8 @@ use crate::sink::Event;
 pub(super) struct Sampled {
     /// The group, number and value of each.
     items: Vec<(u8, u8, u64)>,
-    /// The group that is being read.
     group: u8,
     is_32_bit: bool,
-    /// A block has begun.
     is_some: bool,
 }
 
