@@ -344,8 +344,8 @@ fn pass(bytes: &[u8], options: usize, make: impl Fn() -> Box<dyn Pass>) {
     }
 }
 
-/// The doctor's answer does not depend on the number of threads, it counts unlisted places, and it reports
-/// reports `unreadable` exactly if the recording cannot be copied.
+/// The doctor's answer does not depend on the number of threads, counts unlisted places, and contains
+/// `unreadable` exactly if the recording cannot be copied.
 pub(crate) fn doctor(bytes: &[u8]) {
     let Ok(recording) = open(bytes) else { return };
     let is_pipe = recording.form == Form::Pipe;

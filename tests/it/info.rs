@@ -130,8 +130,7 @@ fn attr_of_json(attr: &Json) -> BTreeMap<String, String> {
 }
 
 /// Like `attr`, from a line of perf, whose fields are `NAME: VALUE` or `NAME = VALUE`. perf 7.3 adds names
-/// after
-/// numbers, which it looks up in this machine's /sys.
+/// after numbers, which it looks up in this machine's /sys.
 fn attr_of_perf(line: &str, separator: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut rest = line;

@@ -218,9 +218,8 @@ impl Contents {
         (self.order.u32(entry, 8) as i32, entry[12..12 + size].to_vec(), name.to_vec())
     }
 
-    /// The reason why a file does not have perf record's layout: header, ids, attrs, data, feature table,
-    /// features,
-    /// nothing between and nothing after. `None` if it has.
+    /// Why a file does not have perf record's layout: header, ids, attrs, data, feature table and features,
+    /// nothing in between and nothing after. `None` if it has.
     pub(crate) fn not_canonical(&self, file: &[u8]) -> Option<&'static str> {
         let order = self.order;
         if &file[..8] == b"PERFFILE" {

@@ -397,8 +397,7 @@ fn holes_and_text_cost_what_they_cover(tier: Tier) {
                 return Err(format!("exit code {:?}: {}", ran.code, ran.stderr));
             }
             let found = records(&output);
-            // The records in the hole are lost or, if the hole covers no header, changed. All other records
-            // are
+            // The records in the hole are lost or, if the hole covers no header, changed. All others are
             // there, in order.
             let mut rest = found.iter();
             for (record, next) in whole.iter().zip(whole.iter().skip(1)) {
