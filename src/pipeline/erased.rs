@@ -142,6 +142,10 @@ impl<S: Survey> AnySurvey for Erased<S> {
         self.inner.record(record, layouts)
     }
 
+    fn batch(&mut self, batch: &Batch, kinds: Kinds) -> Result<()> {
+        batch.each(kinds, |record| self.inner.record(record, &batch.layouts))
+    }
+
     fn end(self: Box<Self>, session: &mut Session) -> Result<Stage> {
         self.inner.end(session)
     }

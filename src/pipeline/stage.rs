@@ -43,6 +43,8 @@ impl Stage {
 pub(crate) trait AnySurvey: Any + Send {
     fn begin_batch(&mut self, batch: &Batch, declared: Kinds) -> Kinds;
     fn record(&mut self, record: &Record<'_>, layouts: &Layouts) -> Result<()>;
+    /// Calls `record` for the records of these kinds.
+    fn batch(&mut self, batch: &Batch, kinds: Kinds) -> Result<()>;
     fn end(self: Box<Self>, session: &mut Session) -> Result<Stage>;
     fn fork(&self) -> Option<Box<dyn AnySurvey>>;
     fn absorb(&mut self, worker: Box<dyn Any>) -> Result<()>;

@@ -18,6 +18,10 @@ fn read_batch(batch: &Batch, surveys: &mut [Surveying]) -> Result<()> {
     let begin =
         |stage: &mut Surveying| stage.survey.begin_batch(batch, stage.kinds).intersection(stage.kinds);
     let kinds: Vec<Kinds> = surveys.iter_mut().map(begin).collect();
+    if let ([stage], [kinds]) = (&mut *surveys, &*kinds) {
+        // Without a call through a pointer for each record.
+        return stage.survey.batch(batch, *kinds);
+    }
     let wanted = kinds.iter().fold(Kinds::NONE, |all, kinds| all.union(*kinds));
     batch.each(wanted, |record| {
         let mut wanting = surveys.iter_mut().zip(&kinds).filter(|(_, kinds)| kinds.contains(record.kind()));

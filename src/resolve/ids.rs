@@ -441,6 +441,7 @@ impl MappedIds {
     }
 
     /// Adds a record, if it is an MMAP2 of the host.
+    #[inline]
     pub fn learn_record(&mut self, record: &Record<'_>, layouts: &Layouts) {
         if record.kind() == RecordType::MMAP2
             && !record.is_of_guest()
