@@ -87,7 +87,9 @@ fn decoded<'a>(record: &Record<'a>, layouts: &Layouts, values: bool) -> Decoded<
         kind if kind.is_kernel() => kernel_record(record, layouts, values),
         _ => read(record, layouts, None, record.body(), values).0,
     };
-    decoded.issues.extend(frame_issues(record));
+    if has_odd_frame(record) {
+        decoded.issues.extend(frame_issues(record));
+    }
     decoded
 }
 
@@ -103,7 +105,7 @@ pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
         sample_issues(record, layouts, layout, &sample, stop, &mut odd);
     }
     odd.extend(lost.map(|(code, what)| Issue { code, what }));
-    if !record.bytes().len().is_multiple_of(8) || record.cpumode() > 5 {
+    if has_odd_frame(record) {
         odd.extend(frame_issues(record));
     }
     odd
@@ -111,8 +113,14 @@ pub fn issues(record: &Record<'_>, layouts: &Layouts) -> Vec<Issue> {
 
 /// The [gaps](Decoded::gaps) of a sample. For samples, the bulk of a recording, this builds no values.
 pub fn gaps_of_sample(record: &Record<'_>, layout: &Layout) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (sample, _) = Sample::read(record, layout);
-    sample_gaps(record, layout, &sample)
+    let (has_cpu, rest) = match layout.is_all_of(record) {
+        true => (true, 0),
+        false => {
+            let (sample, _) = Sample::read(record, layout);
+            (sample.cpu.is_some(), sample.rest.len())
+        }
+    };
+    sample_gaps(record, layout, has_cpu, rest)
 }
 
 /// Fills gaps of a record with zeros in `bytes`, which are those of the record, perhaps with other changes of
@@ -126,6 +134,11 @@ pub fn clear_gaps(gaps: impl IntoIterator<Item = Range<usize>>, bytes: &mut Cow<
         }
     }
     cleared
+}
+
+fn has_odd_frame(record: &Record<'_>) -> bool {
+    let aligned = record.bytes().len().is_multiple_of(8) && record.payload().len().is_multiple_of(8);
+    !aligned || record.cpumode() > 5
 }
 
 fn frame_issues(record: &Record<'_>) -> impl Iterator<Item = Issue> {

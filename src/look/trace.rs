@@ -12,7 +12,7 @@ use std::sync::Arc;
 use perfx_format::features::TracingData;
 use perfx_format::header::Features;
 use perfx_format::tracepoint::{NamedField, TraceFieldKind, TraceFormat, TraceValue};
-use perfx_format::{ByTracepoint, Endian, Event, Feature, hex, until_nul};
+use perfx_format::{ByTracepoint, Endian, Event, Feature, HexNumber, hex, until_nul};
 
 use crate::render::readable;
 pub use field_text::FieldText;
@@ -28,7 +28,7 @@ pub fn value_text(value: TraceValue<'_>) -> String {
     match value {
         TraceValue::Signed(number) => number.to_string(),
         TraceValue::Unsigned(number) => number.to_string(),
-        TraceValue::Pointer(number) => format!("{number:#x}"),
+        TraceValue::Pointer(number) => HexNumber::new(number).as_str().to_owned(),
         TraceValue::Text(bytes) => {
             let text = until_nul(bytes);
             match str::from_utf8(text).is_ok_and(|text| !text.contains(char::is_control)) {
@@ -123,7 +123,8 @@ impl<'t> TracePrinter<'t> {
 
     /// The text of a sample with this raw data; `functions` names addresses in the kernel.
     pub fn text(&self, raw: &[u8], functions: &mut FindFunction<'_>) -> String {
-        let mut text = String::new();
+        // Room for most texts.
+        let mut text = String::with_capacity(128);
         if let Ok(parts) = &self.parts {
             let (fields, endian, texts) = (&self.fields[..], self.endian, &self.kernel.texts);
             let mut values = Values { fields, raw, endian, texts, functions, work: WORK_MAX };

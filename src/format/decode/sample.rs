@@ -27,7 +27,12 @@ const TRANSACTION: &[(u32, &str)] = &[
 pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout) -> Decoded<'a> {
     let (sample, stop) = Sample::read(record, layout);
     let mut d = Decoded { fields: Vec::with_capacity(12), ..Decoded::default() };
-    let mut add = |name, value: Option<Value<'a>>| d.fields.extend(value.map(|value| (name, value)));
+    // `extend` would look for room even without a value.
+    let mut add = |name, value: Option<Value<'a>>| {
+        if let Some(value) = value {
+            d.fields.push((name, value));
+        }
+    };
     let number = |value: Option<u64>| value.map(Value::Number);
     let hex = |value: Option<u64>| value.map(Value::Hex);
     let (pid, tid) = sample.pid_tid.unzip();
@@ -65,25 +70,26 @@ pub(super) fn sample<'a>(record: &Record<'a>, layouts: &Layouts, layout: &Layout
     add("code_page_size", number(sample.code_page_size));
     add("aux", sample.aux.map(Value::Bytes));
     sample_issues(record, layouts, layout, &sample, stop, &mut d.issues);
-    d.gaps = sample_gaps(record, layout, &sample).collect();
+    d.gaps = sample_gaps(record, layout, sample.cpu.is_some(), sample.rest.len()).collect();
     if !sample.rest.is_empty() {
         d.push("rest", Value::Bytes(sample.rest));
     }
     d
 }
 
-/// The bytes after the CPU are reserved, and those after the parts are unknown.
+/// The bytes after the CPU, if it is there, are reserved, and the last `rest` bytes after the parts are unknown.
 pub(super) fn sample_gaps(
     record: &Record<'_>,
     layout: &Layout,
-    sample: &Sample<'_>,
+    has_cpu: bool,
+    rest: usize,
 ) -> impl Iterator<Item = Range<usize>> + use<> {
-    let cpu = layout.sample.cpu.filter(|_| sample.cpu.is_some());
+    let cpu = layout.sample.cpu.filter(|_| has_cpu);
     let reserved = cpu.map(|at| usize::from(at) + 4 - HEADER_SIZE);
     let end = record.body().len();
     // Parts that have no name yet are the last.
-    let is_rest = !sample.rest.is_empty() && layout.sample_type & st::UNNAMED == 0;
-    let rest = is_rest.then(|| end - sample.rest.len()..end);
+    let is_rest = rest > 0 && layout.sample_type & st::UNNAMED == 0;
+    let rest = is_rest.then(|| end - rest..end);
     reserved.map(|at| at..at + 4).into_iter().chain(rest)
 }
 
