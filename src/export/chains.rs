@@ -1,14 +1,16 @@
 //! Resolves the addresses of samples and their call chains, and keeps each distinct frame and chain once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use perfx_format::record::cpumode::USER;
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{CallStack, frames};
+use perfx_format::sample::{CallStack, U64s, frames};
 use perfx_format::{Layouts, OrderKey, Record, sample_type};
 use perfx_model::address_space::Space;
+use perfx_model::callers::Callers;
 use perfx_model::guests::Guests;
 use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
@@ -117,6 +119,9 @@ pub(crate) struct Resolver<'f> {
     pub(crate) lowest: Vec<u64>,
     /// Innermost first.
     pub(crate) chain: Vec<u32>,
+    /// The last recorded chain, and its frames, outermost first.
+    last: Callers,
+    callers: Vec<u32>,
     /// The frames of the previous stack with their nodes, outermost first.
     previous: Vec<(u32, u32)>,
     /// Memory for a chain that is not in its sample.
@@ -160,6 +165,8 @@ impl<'f> Resolver<'f> {
             tree: StackTree::default(),
             lowest: Vec::new(),
             chain: Vec::new(),
+            last: Callers::default(),
+            callers: Vec::new(),
             previous: Vec::new(),
             buffer: Vec::new(),
         }
@@ -168,6 +175,7 @@ impl<'f> Resolver<'f> {
     pub(crate) fn take(&mut self) -> StackTree {
         self.known.clear();
         self.lowest.clear();
+        self.last = Callers::default();
         self.previous.clear();
         std::mem::take(&mut self.tree)
     }
@@ -196,12 +204,14 @@ impl<'f> Resolver<'f> {
     }
 
     fn resolve(&mut self, at: At<'_>, stack: Option<CallStack<'_>>) -> Result<Lack> {
-        // Without `for`, the addresses of a recorded chain are read in a loop of their own.
-        stack.iter().flat_map(CallStack::frames).try_for_each(|(mode, address)| {
-            let frame = self.frame(at, mode, address)?;
-            self.chain.push(frame);
-            Ok::<_, Error>(())
-        })?;
+        match stack.and_then(|stack| stack.recorded()) {
+            Some(chain) => self.recorded(at, chain)?,
+            None => stack.iter().flat_map(CallStack::frames).try_for_each(|(mode, address)| {
+                let frame = self.frame(at, mode, address)?;
+                self.chain.push(frame);
+                Ok::<_, Error>(())
+            })?,
+        }
         let lack = match stack.map(|stack| stack.cookie()) {
             Some(cookie) => cookie.map_or(Lack::Nothing, Lack::User),
             None if at.sample.has(sample_type::CALLCHAIN) => Lack::Torn,
@@ -212,6 +222,24 @@ impl<'f> Resolver<'f> {
             self.chain.push(own);
         }
         Ok(lack)
+    }
+
+    /// Resolves a recorded chain; the callers shared with the last one are known.
+    fn recorded(&mut self, at: At<'_>, chain: U64s<'_>) -> Result<()> {
+        let record = at.sample.record;
+        let new = chain.len() - self.last.begin(record, (at.pid, at.key), chain, USER);
+        let shared = U64s::new(&chain.bytes()[8 * new..], record.endian());
+        self.callers.truncate(frames(shared, USER).count());
+        for (mode, address) in frames(chain.first(new), USER) {
+            let space = at.space(&self.facts.guests, mode);
+            let (frame, mapped) = self.frame_during(space, at.key, (record.level(mode), address))?;
+            self.last.are_during(record, mode, &mapped);
+            self.chain.push(frame);
+        }
+        let new = self.chain.len();
+        self.chain.extend(self.callers.iter().rev());
+        self.callers.extend(self.chain[..new].iter().rev());
+        Ok(())
     }
 
     /// Makes the sample's own address the innermost frame, as `perf report` does: a kernel sample's chain may
@@ -250,14 +278,20 @@ impl<'f> Resolver<'f> {
     }
 
     /// The frame of an address in the space given after its cpumode; without a space, nothing is mapped.
-    pub(crate) fn frame_in(
+    pub(crate) fn frame_in(&mut self, space: Option<Space>, key: OrderKey, place: (u16, u64)) -> Result<u32> {
+        Ok(self.frame_during(space, key, place)?.0)
+    }
+
+    /// Like [`Resolver::frame_in`], with the times for which the frame is at this address.
+    #[inline]
+    fn frame_during(
         &mut self,
         space: Option<Space>,
         key: OrderKey,
         (mode, address): (u16, u64),
-    ) -> Result<u32> {
+    ) -> Result<(u32, Range<OrderKey>)> {
         let Resolver { unmapped, tree, lowest, .. } = self;
-        self.known.get(self.facts, space, key, (mode, address), |frame| {
+        self.known.get_during(self.facts, space, key, (mode, address), |frame| {
             let is_place = *unmapped || frame.dso.is_some();
             let number = tree.frame(Frame { at: if is_place { frame.at } else { 0 }, ..frame })?;
             match lowest.get_mut(number as usize) {

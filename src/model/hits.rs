@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::address_space::{AddressSpaces, Changes, Hit, KERNEL, Lookup, Space};
+use crate::callers::Callers;
 use crate::guests::Guests;
-use perfx_format::record::cpumode::{GUEST_KERNEL, GUEST_USER, USER};
+use perfx_format::record::cpumode::{GUEST_USER, USER};
 use perfx_format::record::deferred::CallchainDeferred;
-use perfx_format::sample::{Branches, Sample, U64s, callchain, cpumode_after, frames};
+use perfx_format::sample::{Branches, Sample, U64s, callchain, frames};
 use perfx_format::{
     Kinds, Layout, Layouts, OrderKey, Origin, Record, RecordType, Task, named_pid, sample_type as st,
 };
@@ -132,33 +133,8 @@ pub struct Hits {
     processes: Arc<Processes>,
     /// The processes with user stacks in samples; unwinding these may need all their mappings.
     unwound: HashSet<Space>,
-    last: Chain,
-}
-
-/// A call chain with marked mappings, so that callers shared with the next sample are not looked up.
-#[derive(Debug, Default)]
-struct Chain {
-    pid: Option<u32>,
-    cpumode: u16,
-    during: Range<OrderKey>,
-    /// As recorded.
-    words: Vec<u8>,
-}
-
-impl Chain {
-    /// The number of outermost entries shared with another sample's chain, in the same mappings.
-    fn shared(&self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) -> usize {
-        if self.pid != at.pid || !self.during.contains(&at.key) || at.record.is_of_guest() {
-            return 0;
-        }
-        let own = U64s::new(&self.words, at.record.endian());
-        let (old, _) = own.bytes().as_chunks::<8>();
-        let (new, _) = chain.bytes().as_chunks::<8>();
-        let shared = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
-        let after = |chain: U64s<'_>, cpumode| cpumode_after(chain.first(chain.len() - shared), cpumode);
-        let cpumode = after(chain, cpumode);
-        if cpumode.is_some() && cpumode == after(own, self.cpumode) { shared } else { 0 }
-    }
+    /// The last call chain: the mappings of its callers are marked.
+    last: Callers,
 }
 
 impl Hits {
@@ -171,7 +147,7 @@ impl Hits {
             first: Vec::new(),
             processes,
             unwound: HashSet::new(),
-            last: Chain::default(),
+            last: Callers::default(),
         }
     }
 
@@ -270,18 +246,11 @@ impl Hits {
     }
 
     fn chain(&mut self, at: &At<'_, '_>, chain: U64s<'_>, cpumode: u16) {
-        let shared = self.last.shared(at, chain, cpumode);
-        let mut all = if shared > 0 { self.last.during.clone() } else { OrderKey::ALL };
+        let shared = self.last.begin(at.record, (at.pid, at.key), chain, cpumode);
         for (cpumode, ip) in frames(chain.first(chain.len() - shared), cpumode) {
             let during = self.hit(at, cpumode, ip);
-            // The guest also depends on the event.
-            let is_guest = matches!(at.record.level(cpumode), GUEST_KERNEL | GUEST_USER);
-            let end = if is_guest { OrderKey::FIRST } else { all.end.min(during.end) };
-            all = all.start.max(during.start)..end;
+            self.last.are_during(at.record, cpumode, &during);
         }
-        self.last.words.clear();
-        self.last.words.extend_from_slice(chain.bytes());
-        (self.last.pid, self.last.cpumode, self.last.during) = (at.pid, cpumode, all);
     }
 
     /// Marks the mapping of an address; returns the times for which the result holds.
@@ -393,10 +362,10 @@ mod tests {
                 chain = [new, chain.split_off(keep)].concat();
                 let sample = sample(1 + random(2) as u32, random(40), &chain);
                 hits.look_at(&record(&sample), &layouts);
-                alone.last = Chain::default();
+                alone.last = Callers::default();
                 alone.look_at(&record(&sample), &layouts);
                 assert_eq!((&hits.mappings, &hits.dsos), (&alone.mappings, &alone.dsos));
-                shared += u64::from(!hits.last.during.is_empty());
+                shared += u64::from(hits.last.are_known());
             }
         }
         assert!(shared > 100, "{shared}");

@@ -2,6 +2,7 @@
 //! mappings that samples hit, and the records of Arm SPE with their threads.
 
 pub mod address_space;
+pub mod callers;
 pub mod guests;
 pub mod hits;
 pub mod mapped_files;

@@ -60,6 +60,12 @@ impl<'a> CallStack<'a> {
         self.chain.iter().chain(calls)
     }
 
+    /// The recorded chain, if nothing replaces its user part: it has all entries.
+    #[inline]
+    pub fn recorded(&self) -> Option<U64s<'a>> {
+        if self.calls.is_none() { Some(self.chain) } else { None }
+    }
+
     /// The cookie of the CALLCHAIN_DEFERRED record that completes it.
     pub fn cookie(&self) -> Option<u64> {
         cookie_of(self.chain)
