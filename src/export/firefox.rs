@@ -232,13 +232,13 @@ impl FirefoxProfile {
             time.zip(start).map_or(0, |(time, start)| time.ns().saturating_sub(start.ns()))
         };
         let ms = |time: Option<Time>| since_start(time) as f64 / 1e6;
-        let mut rows: BTreeMap<ThreadKey, Vec<&Row>> = BTreeMap::new();
+        let mut rows: ThreadRows<'_> = BTreeMap::new();
         let is_shown = |row: &Row| shown.is_none_or(|shown| shown == row.event);
-        for row in stacks.rows.keys() {
+        for (row, &weight) in &stacks.rows {
             let label = &stacks.labels[row.label as usize];
             let number = |number: Option<u32>| number.unwrap_or(KERNEL_PID);
             let thread = (label.machine, number(label.pid), number(label.tid));
-            rows.entry(thread).or_default().push(row);
+            rows.entry(thread).or_default().push((row, weight));
         }
         let mut first_of_process: HashMap<(Machine, u32), usize> = HashMap::new();
         let name = |machine, tid| {
@@ -252,22 +252,25 @@ impl FirefoxProfile {
         for rows in rows.values_mut() {
             match lasts {
                 // By start; of those that start together, the one with a duration is last.
-                true => rows.sort_by_key(|row| (row.time.is_none(), row.time, stacks.rows[*row].period > 0)),
+                true => rows.sort_by_key(|(row, weight)| (row.time.is_none(), row.time, weight.period > 0)),
                 false => {
-                    rows.sort_unstable_by_key(|row| (since_start(row.time), row.event, row.stack, row.label));
+                    rows.sort_unstable_by_key(|(row, _)| {
+                        (since_start(row.time), row.event, row.stack, row.label)
+                    });
                 }
             }
         }
         let usual = Usual::of(
             facts,
             shown,
-            rows.values()
-                .map(|rows| rows.iter().filter(|row| is_shown(row)).map(|row| since_start(row.time))),
+            rows.values().map(|rows| {
+                rows.iter().filter(|(row, _)| is_shown(row)).map(|(row, _)| since_start(row.time))
+            }),
         );
         self.interval = self.interval.or(usual.interval.map(|ns| ns as f64 / 1e6));
         for (&(machine, pid, tid), rows) in &rows {
-            let own = rows.iter().filter(|row| is_shown(row));
-            let own = own.map(|row| (since_start(row.time), *row, stacks.rows[*row]));
+            let own = rows.iter().filter(|(row, _)| is_shown(row));
+            let own = own.map(|&(row, weight)| (since_start(row.time), row, weight));
             let samples = match lasts {
                 true => Samples::lasting(own, stacks, &nodes),
                 false => Samples::of(own, &nodes, weighs_time, |row, weight, distance| {
@@ -279,7 +282,7 @@ impl FirefoxProfile {
                 let what = if loss.samples { "lost samples" } else { "lost records" };
                 markers.add(ms(loss.time), self.shared.string(what), loss.count);
             }
-            let startup = ms(rows.first().and_then(|row| row.time));
+            let startup = ms(rows.first().and_then(|(row, _)| row.time));
             first_of_process.entry((machine, pid)).or_insert(self.threads.len());
             self.threads.push(Thread {
                 is_main_thread: pid == tid,
@@ -298,7 +301,7 @@ impl FirefoxProfile {
                 unregister_time: None,
             });
         }
-        self.counters(&sampled, stacks, &rows, &first_of_process, &|row| !is_shown(row), &since_start);
+        self.counters(&sampled, &rows, &first_of_process, &|row| !is_shown(row), &since_start);
         self.recordings += 1;
         Ok(named)
     }
@@ -328,8 +331,7 @@ impl FirefoxProfile {
     fn counters(
         &mut self,
         sampled: &SampledEvents<'_>,
-        stacks: &Stacks,
-        rows: &BTreeMap<ThreadKey, Vec<&Row>>,
+        rows: &ThreadRows<'_>,
         first_of_process: &HashMap<(Machine, u32), usize>,
         is_counted: &dyn Fn(&Row) -> bool,
         since_start: &dyn Fn(Option<Time>) -> u64,
@@ -337,11 +339,10 @@ impl FirefoxProfile {
         let mut counts: BTreeMap<((Machine, u32), u32), BTreeMap<u64, u64>> = BTreeMap::new();
         for (&(machine, pid, _), rows) in rows {
             let process = (machine, pid);
-            for row in rows.iter().filter(|row| is_counted(row)) {
-                let period = stacks.rows.get(*row).map_or(0, |weight| weight.period);
+            for (row, weight) in rows.iter().filter(|(row, _)| is_counted(row)) {
                 let count =
                     counts.entry((process, row.event)).or_default().entry(since_start(row.time)).or_default();
-                *count = count.saturating_add(period);
+                *count = count.saturating_add(weight.period);
             }
         }
         for ((process, event), counts) in counts {
@@ -536,8 +537,11 @@ fn weighs_time(sampled: &SampledEvents<'_>, shown: Option<u32>) -> bool {
 
 type ThreadKey = (Machine, u32, u32);
 
+/// The rows of each thread, with their weights.
+type ThreadRows<'s> = BTreeMap<ThreadKey, Vec<(&'s Row, Weight)>>;
+
 /// The losses of each thread that has samples; the first thread shows the others.
-fn by_thread(lost: Vec<Loss>, rows: &BTreeMap<ThreadKey, Vec<&Row>>) -> HashMap<ThreadKey, Vec<Loss>> {
+fn by_thread(lost: Vec<Loss>, rows: &ThreadRows<'_>) -> HashMap<ThreadKey, Vec<Loss>> {
     let mut all: HashMap<ThreadKey, Vec<Loss>> = HashMap::new();
     for loss in lost {
         let own = loss.thread.map(|(pid, tid)| (Machine::Host, pid, tid));

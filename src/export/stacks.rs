@@ -4,9 +4,9 @@
 //! once. Batches are joined in file order, so numbers do not depend on threads.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use indexmap::{IndexMap, IndexSet};
@@ -166,14 +166,20 @@ impl Stacks {
         // Workers round by the latest known step, to join less. Each step divides the next: results are
         // equal.
         let step = AtomicU64::new(0);
+        // The number of rows of the last batch: most of the next one have as many.
+        let size = AtomicUsize::new(0);
         let most = if grouping.time { MOST_ROWS } else { usize::MAX };
         let new = || {
-            let stacks = Stacks { step: step.load(Ordering::Relaxed), ..Stacks::default() };
+            let rows =
+                IndexMap::with_capacity_and_hasher(size.load(Ordering::Relaxed), RandomState::default());
+            let stacks = Stacks { step: step.load(Ordering::Relaxed), rows, ..Stacks::default() };
             let part = Part { stacks, ..Part::default() };
             let resolver = Resolver::new(facts, grouping.unmapped);
-            Worker { facts, grouping, counted_as, resolver, part, label: 0 }
+            let (label, times, known) = (LastLabel::default(), vec![None; counted_as.len()], Vec::new());
+            Worker { facts, grouping, counted_as, resolver, part, label, times, known }
         };
-        let mut all = Joined { stacks: Stacks::default(), waiting: Waiting::default(), most, step: &step };
+        let (stacks, waiting) = (Stacks::default(), Waiting::default());
+        let mut all = Joined { stacks, waiting, most, step: &step, size: &size };
         let (losses, bytes) = visit(recording, (facts, selected), threads, report, new, &mut all)?;
         let mut stacks = all.finish(losses, report)?;
         stacks.round_times(most, FIRST_STEP);
@@ -216,9 +222,15 @@ impl Stacks {
     }
 
     pub(crate) fn add(&mut self, row: Row, weight: Weight) {
+        *self.weight(row).1 += weight;
+    }
+
+    /// The weight of a row, after the row's number.
+    fn weight(&mut self, row: Row) -> (usize, &mut Weight) {
         let rounded = |ns: u64| Time::from_ns(ns - ns.checked_rem(self.step).unwrap_or(0));
         let time = row.time.and_then(|time| rounded(time.ns()));
-        *self.rows.entry(Row { time, ..row }).or_default() += weight;
+        let entry = self.rows.entry(Row { time, ..row });
+        (entry.index(), entry.or_default())
     }
 
     /// Rounds times to multiples of `first`, a power of ten, then of larger steps, until there are at most
@@ -230,9 +242,9 @@ impl Stacks {
                 step if step.ilog10() == (step * 2).ilog10() => step * 5,
                 step => step * 2,
             };
-            for (row, weight) in std::mem::take(&mut self.rows) {
-                self.add(row, weight);
-            }
+            // The map keeps its memory: it will grow again.
+            let rows: Vec<(Row, Weight)> = self.rows.drain(..).collect();
+            rows.into_iter().for_each(|(row, weight)| self.add(row, weight));
         }
     }
 }
@@ -267,7 +279,22 @@ struct Worker<'f> {
     counted_as: &'f [Option<CountedAs>],
     resolver: Resolver<'f>,
     part: Part,
-    label: u32,
+    label: LastLabel,
+    /// For each event, the times of its earliest and latest sample, if it has any.
+    times: Vec<Option<Option<(Time, Time)>>>,
+    /// For each stack, the last row with it, if rows have no time.
+    known: Vec<u32>,
+}
+
+/// The label of the last sample, for those of the same thread.
+#[derive(Default)]
+struct LastLabel {
+    machine: Machine,
+    task: Option<(u32, u32)>,
+    cpu: Option<u32>,
+    /// The times at which the thread has it.
+    during: Range<OrderKey>,
+    number: u32,
 }
 
 impl<'f> Visit for Worker<'f> {
@@ -287,22 +314,19 @@ impl<'f> Visit for Worker<'f> {
         if self.grouping.own_address && lack != Lack::Chain {
             self.resolver.begin_at_own_address(at)?;
         }
-        let Worker { facts, grouping, counted_as, resolver, part, label: last } = self;
+        let Worker { facts, grouping, counted_as, resolver, part, label, times, known } = self;
         let Part { stacks, late, deferred } = part;
         let losses = &mut counters.losses;
         losses.see(sample);
-        let label = Label::of(at, facts, *grouping, losses);
-        // Most samples have the label of the one before.
-        if stacks.labels.get_index(*last as usize) != Some(&label) {
-            *last = numbered(stacks.labels.insert_full(label).0)?;
-        }
-        let label = *last;
+        let label = label.of(at, facts, *grouping, &mut stacks.labels, losses)?;
         losses.torn += u64::from(lack == Lack::Torn);
         let time = sample.time();
         let seen = time.map(|time| (time, time));
         let counted = |event: usize| Some(counted_as[event].as_ref()?.first as u32);
         let own = counted(event);
-        own.into_iter().for_each(|event| stacks.seen(event, seen));
+        if let Some(times) = own.and_then(|event| times.get_mut(event as usize)) {
+            *times = Some(spanning(times.flatten(), seen));
+        }
         let place = match lack {
             Lack::User(cookie) => {
                 let tid = sample.task().map_or(0, |(_, tid)| tid);
@@ -323,17 +347,21 @@ impl<'f> Visit for Worker<'f> {
             if Some(target.row.event) != own {
                 stacks.seen(target.row.event, seen);
             }
-            count(stacks, deferred, target, period);
+            count(stacks, known, deferred, target, period);
         });
         Ok(())
     }
 
     fn part(mut self, _passed_over: u64) -> Result<Part> {
+        for (event, times) in (0..).zip(self.times) {
+            times.into_iter().for_each(|times| self.part.stacks.seen(event, times));
+        }
         self.part.stacks.tree = self.resolver.tree;
         Ok(self.part)
     }
 
     fn join(all: &mut Joined<'f>, part: Part, before: &Before) -> Result<()> {
+        all.size.store(part.stacks.rows.len(), Ordering::Relaxed);
         all.join(part, before)?;
         all.stacks.round_times(all.most, FIRST_STEP);
         all.step.store(all.stacks.step, Ordering::Relaxed);
@@ -341,17 +369,58 @@ impl<'f> Visit for Worker<'f> {
     }
 }
 
+impl LastLabel {
+    /// The number of a sample's label; see [`Label::of`].
+    fn of(
+        &mut self,
+        at: At<'_>,
+        facts: &Facts,
+        grouping: Grouping,
+        labels: &mut IndexSet<Label, RandomState>,
+        losses: &mut Losses,
+    ) -> Result<u32> {
+        let machine = Label::machine_of(at, facts, grouping);
+        let (task, cpu) = (at.sample.task(), at.sample.cpu().filter(|_| grouping.cpu));
+        if (self.machine, self.task, self.cpu) != (machine, task, cpu) || !self.during.contains(&at.key) {
+            let (label, during) = Label::during(at, facts, machine, grouping, losses);
+            *self = LastLabel { machine, task, cpu, during, number: numbered(labels.insert_full(label).0)? };
+        }
+        Ok(self.number)
+    }
+}
+
 impl Label {
     /// The label of a sample. A truncated sample that lacks needed parts is added to `losses`.
     pub(crate) fn of(at: At<'_>, facts: &Facts, grouping: Grouping, losses: &mut Losses) -> Label {
+        Label::during(at, facts, Label::machine_of(at, facts, grouping), grouping, losses).0
+    }
+
+    fn machine_of(at: At<'_>, facts: &Facts, grouping: Grouping) -> Machine {
         let SampleView { record, layouts, .. } = at.sample;
-        let (pid, tid) = at.sample.task().unzip();
-        let machine = match grouping.tid || grouping.comm {
+        match grouping.tid || grouping.comm {
             true => facts.guests.machine(record, layouts, named_pid(record)),
             false => Machine::Host,
-        };
+        }
+    }
+
+    /// The label of a sample, and the times at which its thread has it.
+    fn during(
+        at: At<'_>,
+        facts: &Facts,
+        machine: Machine,
+        grouping: Grouping,
+        losses: &mut Losses,
+    ) -> (Label, Range<OrderKey>) {
+        let (pid, tid) = at.sample.task().unzip();
         let (named, when) = if grouping.main { (pid, OrderKey::END) } else { (tid, at.key) };
-        let comm = |task| facts.tasks.name(machine, task, when).into_owned().into();
+        let comm = named.filter(|_| grouping.comm).map(|task| facts.tasks.name_during(machine, task, when));
+        let (comm, named_during) = comm.unzip();
+        let during = match named_during {
+            // It can be another one in the next sample.
+            _ if grouping.cgroup && !facts.cgroups.is_empty() => OrderKey::FIRST..OrderKey::FIRST,
+            Some(during) if !grouping.main => during,
+            _ => OrderKey::ALL,
+        };
         let cgroup = || match at.sample.parts() {
             Ok(sample) => {
                 let path = facts.cgroups.get(&sample.cgroup?)?;
@@ -363,14 +432,15 @@ impl Label {
                 None
             }
         };
-        Label {
+        let label = Label {
             machine: if grouping.tid { machine } else { Machine::Host },
-            comm: named.filter(|_| grouping.comm).map(comm),
+            comm: comm.map(|comm| comm.into_owned().into()),
             pid: pid.filter(|_| grouping.pid),
             tid: tid.filter(|_| grouping.tid),
             cpu: at.sample.cpu().filter(|_| grouping.cpu),
             cgroup: (grouping.cgroup && !facts.cgroups.is_empty()).then(cgroup).flatten(),
-        }
+        };
+        (label, during)
     }
 
     /// The CPU, the cgroup or container, and the thread or process, as text, if grouped by these.
@@ -406,11 +476,30 @@ pub(crate) fn container(cgroup: &[u8]) -> Option<&str> {
 }
 
 /// Counts a sample, or defers it until the user part of its chain is known.
-fn count(stacks: &mut Stacks, deferred: &mut [Deferred<Vec<(Row, Weight)>>], target: Target, period: u64) {
+/// `known` has a row of each stack: most samples count for the one that was counted last.
+fn count(
+    stacks: &mut Stacks,
+    known: &mut Vec<u32>,
+    deferred: &mut [Deferred<Vec<(Row, Weight)>>],
+    Target { row, deferred: place, .. }: Target,
+    period: u64,
+) {
     let weight = Weight { samples: 1, period };
-    match target.deferred.and_then(|place| deferred.get_mut(place as usize)) {
-        Some(Deferred::Sample { sample, .. }) => sample.push((target.row, weight)),
-        _ => stacks.add(target.row, weight),
+    if let Some(Deferred::Sample { sample, .. }) = place.and_then(|place| deferred.get_mut(place as usize)) {
+        sample.push((row, weight));
+        return;
+    }
+    let stack = row.stack as usize;
+    let same = known.get(stack).and_then(|&number| stacks.rows.get_index_mut(number as usize));
+    if let Some((_, sum)) = same.filter(|(same, _)| **same == row) {
+        *sum += weight;
+        return;
+    }
+    let (number, sum) = stacks.weight(row);
+    *sum += weight;
+    if row.time.is_none() && row.stack != StackTree::ROOT {
+        known.resize(known.len().max(stack + 1), 0);
+        known[stack] = number as u32;
     }
 }
 
@@ -418,7 +507,9 @@ struct Joined<'s> {
     stacks: Stacks,
     waiting: Waiting<Vec<(Row, Weight)>>,
     most: usize,
+    /// The step and the number of rows for workers of further batches.
     step: &'s AtomicU64,
+    size: &'s AtomicUsize,
 }
 
 impl Joined<'_> {
@@ -549,9 +640,9 @@ mod tests {
         let row = |stack| Row { event: 0, label: 0, stack, time: None };
         let target = |deferred| Target { row: row(7), time: None, deferred };
         let sample = Deferred::Sample { tid: 1, cookie: 2, kernel: [4, 5].into(), sample: Vec::new() };
-        let (mut stacks, mut deferred) = (Stacks::default(), vec![sample]);
-        count(&mut stacks, &mut deferred, target(None), 3);
-        count(&mut stacks, &mut deferred, target(Some(0)), 4);
+        let (mut stacks, mut known, mut deferred) = (Stacks::default(), Vec::new(), vec![sample]);
+        count(&mut stacks, &mut known, &mut deferred, target(None), 3);
+        count(&mut stacks, &mut known, &mut deferred, target(Some(0)), 4);
         let weights = |stacks: &Stacks| {
             stacks.rows.iter().map(|(row, of)| (row.stack, of.samples, of.period)).collect::<Vec<_>>()
         };
