@@ -292,16 +292,17 @@ fn left(redacted: &[u8], kind: RecordType) -> Result<BTreeSet<usize>, String> {
     Ok(found)
 }
 
+tiers!(secrets_in_records_stay_only_in_numbers);
 /// The snapshot has the bytes of each kind of record that stay for any contents. A reviewer compares them
 /// with the layouts: they must be numbers.
-#[test]
-fn secrets_in_records_stay_only_in_numbers() {
+fn secrets_in_records_stay_only_in_numbers(tier: Tier) {
     let (mut wrong, mut text) = (Vec::new(), String::new());
     for case in cases() {
         let mut all = BTreeSet::new();
         for endian in [Endian::Little, Endian::Big] {
-            for (form_name, form, input) in forms(&case.file(endian)) {
-                match redacted(&input, form).and_then(|redacted| left(&redacted, case.kind)) {
+            let forms = forms(&case.file(endian));
+            for &(form_name, form, ref input) in tier.first(2, &forms) {
+                match redacted(input, form).and_then(|redacted| left(&redacted, case.kind)) {
                     Ok(found) => all.extend(found),
                     Err(why) => wrong.push(format!("{} of a {endian:?} {form_name}: {why}", case.name)),
                 }
