@@ -70,7 +70,10 @@ pub fn view(
     let clock = Clock::of(&recording);
     options.check(&events, &facts, clock).map_err(|error| error.in_file(&recording.name))?;
     let selected = SelectedSamples::if_any(&mut recording, filter, threads, report)?;
-    if let Some(selected) = &selected {
+    // Counters are read in all samples.
+    if let Some(selected) =
+        selected.as_ref().filter(|_| !facts.events.iter().any(|event| event.reads_counters))
+    {
         let others = options.shown_kinds().and(RecordType::CALLCHAIN_DEFERRED);
         selected.narrow(&mut recording, others);
     }
@@ -107,9 +110,11 @@ type Shown<'d> = Box<dyn Iterator<Item = perfx_format::Result<Rows>> + Send + 'd
 fn by_time(recording: Recording, options: &ViewOptions) -> Result<Shown<'static>> {
     let (mut records, mut failed) = (recording.records_by_time()?, None);
     let wanted = WANTED.union(options.shown_kinds());
+    // Samples whose counters were first read in an earlier batch are written last.
+    let size = if options.times == Times::Recorded { BATCH } else { 1 };
     Ok(Box::new(std::iter::from_fn(move || {
         let mut rows = Rows::default();
-        while rows.size() < BATCH && failed.is_none() {
+        while rows.size() < size && failed.is_none() {
             match records.next_record() {
                 Ok(Some(record)) if wanted.contains(record.kind()) => {
                     let place = record.origin().stored_at().map_or(0, |(_, offset)| offset);

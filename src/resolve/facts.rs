@@ -77,6 +77,8 @@ pub struct EventFacts {
     pub period: u64,
     /// Also counts threads created by its thread.
     pub inherit: bool,
+    /// True if its samples contain the values of counters (`attr.sample_type` READ).
+    pub reads_counters: bool,
     tracepoint: bool,
     clock: bool,
     cycles: bool,
@@ -104,6 +106,7 @@ impl EventFacts {
             name: b"calls".to_vec(),
             period: 0,
             inherit: false,
+            reads_counters: false,
             tracepoint: false,
             clock: true,
             cycles: false,
@@ -127,6 +130,7 @@ impl EventFacts {
             name,
             period: attr.sample_period,
             inherit: attr.flag(1),
+            reads_counters: attr.sample_type & sample_type::READ != 0,
             tracepoint: attr.is_tracepoint(),
             clock: is_clock,
             fixed_period: attr.fixed_period(),

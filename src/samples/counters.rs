@@ -101,6 +101,15 @@ impl<'f> Counters<'f> {
         }
     }
 
+    /// Takes the counters of a sample that is not selected: the next one counts what they gain after it.
+    pub fn pass_over(&mut self, sample: SampleView<'_>, event: usize) {
+        if self.facts.events[event].reads_counters {
+            let losses = self.losses;
+            self.count(sample, event, &mut Late::<()>::new(), |_| None, |(), _| {});
+            self.losses = losses;
+        }
+    }
+
     /// Ends a batch. Returns the last values, and the losses.
     pub fn end(self) -> (CounterEnds, Losses) {
         (self.ends, self.losses)

@@ -77,7 +77,9 @@ pub fn visit<V: Visit>(
 ) -> Result<(Losses, u64)> {
     let work = |batch: &Batch| {
         let (mut visitor, mut counters) = (new(), Counters::new(facts));
-        let passed_over = select.and_then(|select| select.passed_over(batch));
+        // Counters are read in all samples.
+        let may_pass = !facts.events.iter().any(|event| event.reads_counters);
+        let passed_over = select.filter(|_| may_pass).and_then(|select| select.passed_over(batch));
         let mut is_selected = select.map(Select::on_thread);
         let wanted = V::OTHERS.union(Kinds::LOST).and(RecordType::SAMPLE);
         let wanted = if passed_over.is_some() { wanted.without(RecordType::SAMPLE) } else { wanted };
@@ -100,6 +102,8 @@ pub fn visit<V: Visit>(
             };
             if is_selected.as_mut().is_none_or(|is_selected| is_selected(sample)) {
                 visitor.sample(sample, event, &mut counters)?;
+            } else {
+                counters.pass_over(sample, event);
             }
         }
         Ok((visitor.part(passed_over.unwrap_or(0))?, counters.end()))

@@ -529,6 +529,28 @@ fn a_sample_is_shown_up_to_registers_of_an_unknown_abi() {
     assert!(ran.text().contains("cpu-clock"), "{}", ran.text());
 }
 
+/// A selected sample counted all that its counter had gained since the last selected one, and relative times were
+/// those since a later sample.
+#[test]
+fn a_sample_has_the_gain_since_the_sample_before_whether_that_is_selected_or_not() {
+    let input = Fixture::new("recorded/group-read.p73.data").path;
+    let lines = |more: &[&str]| {
+        let text = view(&input, more).text();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = lines(&[]);
+    for select in [&["--time", "50%-60%"][..], &["--event", "page-faults"]] {
+        let selected = lines(select);
+        assert!(!selected.is_empty() && selected.len() < all.len());
+        assert!(selected.iter().all(|line| all.contains(line)), "{select:?}: {selected:#?}");
+    }
+    for relative in ["--reltime", "--deltatime"] {
+        let times = lines(&[relative, "-F", "time"]);
+        assert_eq!((times.len(), &*times[0]), (all.len(), "    0.000000: "));
+        assert!(times.iter().all(|time| time.starts_with("    0.0")), "{times:#?}");
+    }
+}
+
 #[test]
 fn a_perf_map_names_code_only() {
     let folder = temp();

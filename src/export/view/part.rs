@@ -163,10 +163,16 @@ impl Reader<'_> {
             counters.losses.recording.add(record, layouts);
         }
         if record.kind() == RecordType::SAMPLE {
-            let view = || SampleView::of(record, layouts);
-            let is_selected = |is_selected: &mut IsSelected<'_>| view().is_some_and(is_selected);
-            if self.is_selected.as_mut().is_none_or(is_selected) {
+            let Some(is_selected) = &mut self.is_selected else {
                 return self.sample((pieces, counters), record);
+            };
+            if let Some(sample) = SampleView::of(record, layouts) {
+                if is_selected(sample) {
+                    return self.sample((pieces, counters), record);
+                }
+                if let Some(event) = sample.event_in(self.writer.facts) {
+                    counters.pass_over(sample, event);
+                }
             }
         } else if self.writer.options.shown_kinds().contains(record.kind()) {
             let mut text = Vec::new();
