@@ -174,8 +174,14 @@ impl Finder {
 
     /// The bytes of the vdso of 64-bit processes, if the recorded kernel is running and may be used.
     pub fn vdso_image(&self) -> Option<Vec<u8>> {
+        self.recorded_is_running().ok()?;
+        self.running_vdso_image()
+    }
+
+    /// The bytes of the vdso of 64-bit processes, whichever kernel is running, if it may be used.
+    pub fn running_vdso_image(&self) -> Option<Vec<u8>> {
         let here = self.places.running_kernel && cfg!(target_pointer_width = "64");
-        here.then(|| self.recorded_is_running().ok()?.vdso_image()).flatten()
+        here.then(|| Running(&self.places.system_root).vdso_image()).flatten()
     }
 
     fn in_known(&self, object: &Object, search: &mut Search) -> Option<Answer> {

@@ -105,7 +105,8 @@ impl KernelFile {
             KernelFile::Kallsyms(path) => kallsyms::read(path, module),
             KernelFile::Vmlinux(_) if module.is_some() => Ok(Symbols::default()),
             KernelFile::Vmlinux(path) => {
-                let elf = ElfFile::read(path).map_err(io::Error::other)?;
+                // The text contains the causes.
+                let elf = ElfFile::read(path).map_err(|error| io::Error::other(error.to_string()))?;
                 Ok(Symbols::new(elf.symbols))
             }
         }
@@ -540,7 +541,8 @@ impl Sources {
     }
 
     fn running_vdso(&self, object: &Object, id: Option<BuildId>) -> Option<Vec<u8>> {
-        let image = self.running(id).filter(|_| *object == Object::Vdso)?.vdso_image()?;
+        let running = self.running(id).filter(|_| *object == Object::Vdso)?;
+        let image = if self.unverified { running.running_vdso_image() } else { running.vdso_image() }?;
         self.fits_or_unverified(id, build_id::from_elf(&image).ok()?).then_some(image)
     }
 

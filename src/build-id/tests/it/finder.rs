@@ -429,6 +429,12 @@ fn the_running_kernel_is_used_if_it_is_the_recorded_one() {
         says(RELEASE, Some("x86_64"), Object::Vdso),
         "running kernel: this machine is made64, the recording is of x86_64"
     );
+    let images_of = |release: &str| {
+        let recorded_on = RecordedOn { release: Some(release.to_owned()), ..RecordedOn::default() };
+        let finder = Finder::new(Places { recorded_on, ..world.places() });
+        [finder.vdso_image(), finder.running_vdso_image()].map(|image| image.is_some())
+    };
+    assert_eq!((images_of(RELEASE), images_of("5.10")), ([true, true], [false, true]));
     // No file name is the kernel's.
     assert_eq!(says(RELEASE, None, file("/bin/sh")), "");
     world.write("system/proc/self/maps", "");
