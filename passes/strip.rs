@@ -63,7 +63,7 @@ impl PassOptions for StripArgs {
         Some(PassCommand { group: "Cut and join", one_of: &["aux", "event", "switches", "recorded"] });
 
     fn pass(self) -> Result<Box<dyn Pass>> {
-        Ok(Box::new(Strip { args: Arc::new(self), follows_itrace: false, must_find: true }))
+        Ok(Box::new(Strip { args: Arc::new(self), ..Strip::recorded() }))
     }
 }
 
@@ -72,15 +72,17 @@ impl PassOptions for StripArgs {
 pub struct Strip {
     args: Arc<StripArgs>,
     follows_itrace: bool,
-    /// Refuse a recording without decoded events, instead of leaving out all its samples.
+    /// True to refuse a recording without decoded events.
     must_find: bool,
+    /// True if such a recording keeps its samples.
+    keeps_undecoded: bool,
 }
 
 impl Strip {
     /// The pass with option `--recorded`, as `perf inject --strip`.
     pub fn recorded() -> Strip {
         let args = StripArgs { recorded: true, ..StripArgs::default() };
-        Strip { args: Arc::new(args), follows_itrace: false, must_find: true }
+        Strip { args: Arc::new(args), follows_itrace: false, must_find: true, keeps_undecoded: false }
     }
 
     /// Like [`Strip::recorded`], directly after [`Itrace`](crate::Itrace), without reading its output first:
@@ -89,10 +91,10 @@ impl Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
 
-    /// Leaves out all samples of a recording without decoded events, as perf does.
+    /// The same for any recording. Of one without decoded events, it keeps or leaves out all samples.
     #[must_use]
-    pub fn of_any(self) -> Strip {
-        Strip { must_find: false, ..self }
+    pub fn of_any(self, keeps_undecoded: bool) -> Strip {
+        Strip { must_find: false, keeps_undecoded, ..self }
     }
 }
 
@@ -177,18 +179,23 @@ impl Found {
         }
     }
 
-    fn plan(mut self, Strip { args, must_find, .. }: &Strip, session: &mut Begin<'_>) -> Result<Plan> {
+    /// Decides what to leave out, and changes the session's events and features to those of the output.
+    fn plan(mut self, strip: &Strip, session: &mut Begin<'_>) -> Result<Plan> {
+        let Strip { args, must_find, keeps_undecoded, .. } = strip;
         let events = session.events.clone();
         let names = names_of(&events, session.features(), &[], session.endian, &self.names);
         let named = named_events(&names, &args.event, &mut session.report);
         let leaves_out = |number: usize| named[number] || args.recorded && !is_decoded(&events[number]);
-        let chosen: BTreeSet<usize> = (0..named.len()).filter(|&number| leaves_out(number)).collect();
+        let mut chosen: BTreeSet<usize> = (0..named.len()).filter(|&number| leaves_out(number)).collect();
         ensure!(
             !must_find || !args.recorded || chosen.len() < events.len(),
             "{}: there is no event that perf inject --itrace has decoded; use perfx strip --aux to leave out AUX data, \
              and perfx strip --event to leave out events",
             session.name
         );
+        if *keeps_undecoded && chosen.len() == events.len() {
+            chosen.clear();
+        }
         if session.form == OutputForm::Pipe {
             self.samples.set_times(&chosen, session);
         }

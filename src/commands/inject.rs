@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use perfx_filter::{Filter, FilterOptions, WindowArgs};
+use perfx_format::read::Form;
 use perfx_passes::{
     Aslr, BuildIds, BuildIdsOptions, ConvertCallchain, IdArgs, IdOptions, Itrace, Jit, JitLayout, JitOptions,
     Kept, MergeOptions, Mmap2BuildIds, Mmap2BuildIdsOptions, StacksNeeded, Strip, sched_stat,
@@ -115,6 +116,9 @@ pub(crate) struct Inject {
     /// Leave out the recorded events, with --itrace or from its output, as perfx strip --recorded does
     #[arg(long)]
     strip: bool,
+    /// True if --strip keeps the samples of a recording without a trace
+    #[arg(skip)]
+    keeps_undecoded: bool,
     /// Move all addresses, so that the layout of memory stays secret; samples with stacks or raw data are
     /// kept
     #[arg(long)]
@@ -227,6 +231,9 @@ impl Inject {
             );
         }
         let recording = source.open()?;
+        // perf strips neither pipe data nor compressed recordings.
+        self.keeps_undecoded = recording.form == Form::Pipe || recording.is_compressed();
+        let passes = self.passes(&ids, kept)?;
         self.write.verbosity.print(&report);
         let run = |mut recording, passes| {
             if self.itrace.is_some() && !FilterOptions::from(self.window.clone()).is_empty() {
@@ -264,7 +271,7 @@ impl Inject {
         }
         if self.strip {
             passes.push(Box::new(match self.itrace.is_some() {
-                true if self.write.verbosity.like_perf => Strip::after_itrace().of_any(),
+                true if self.write.verbosity.like_perf => Strip::after_itrace().of_any(self.keeps_undecoded),
                 true => Strip::after_itrace(),
                 false => Strip::recorded(),
             }));
