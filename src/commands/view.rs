@@ -10,6 +10,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum as _};
 use perfx_auxtrace::Presence;
 use perfx_export::view::{Field, FieldChoice, Group, ShownRecords, Times, ViewOptions, view};
+use perfx_format::read::Form;
 use perfx_passes::{Extras, Itrace};
 use perfx_pipeline::{Report, did_you_mean};
 
@@ -201,6 +202,7 @@ impl View {
             others: self.show.clone(),
             like_perf,
             has_trace,
+            is_pipe: recording.form == Form::Pipe,
         };
         let threads = self.stacks.threads.count(&recording);
         // The trace of the recording itself is not decoded.

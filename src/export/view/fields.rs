@@ -117,8 +117,9 @@ impl Field {
         matches!(self, Addr | DataSrc | Weight | Cpu | Iregs | PhysAddr)
     }
 
-    /// True if an event has the field. With `decoded`, hardware events have flags as raw data.
-    fn is_of(self, event: &Event, options: &ViewOptions) -> bool {
+    /// Whether an event has the field. With `decoded`, hardware events have flags as raw data. As in perf, the
+    /// `first` event of its group decides for all.
+    fn is_of(self, (event, first): (&Event, &Event), options: &ViewOptions) -> bool {
         let ViewOptions { fields, decoded, like_perf, has_trace, .. } = options;
         let (attr, decoded, like_perf) = (event.attr(), *decoded, *like_perf);
         // perf then shows a field that the user names even for samples without it, as 0.
@@ -135,7 +136,8 @@ impl Field {
             Field::Synth => attr.type_ == synth::TYPE,
             _ => true,
         };
-        is_of_kind && self.needs().is_none_or(|(bits, _)| attr.sample_type & bits != 0)
+        let recorded = if like_perf && self.is_required() { first.attr() } else { attr }.sample_type;
+        is_of_kind && self.needs().is_none_or(|(bits, _)| recorded & bits != 0)
     }
 }
 
@@ -218,6 +220,30 @@ impl Group {
     }
 }
 
+/// What perf takes from the events of each group to show all of them.
+pub(super) struct Groups<'e> {
+    first: [Option<&'e Event>; Group::ALL.len()],
+    /// True if an event has call chains.
+    has_chains: [bool; Group::ALL.len()],
+}
+
+impl<'e> Groups<'e> {
+    pub(super) fn new(events: &'e [Event]) -> Groups<'e> {
+        let mut groups = Groups { first: Default::default(), has_chains: Default::default() };
+        for event in events.iter().filter(|event| !event.attr().is_dummy()) {
+            let group = Group::of(event) as usize;
+            groups.first[group].get_or_insert(event);
+            groups.has_chains[group] |= has_chain(event);
+        }
+        groups
+    }
+}
+
+fn has_chain(event: &Event) -> bool {
+    event.attr().sample_type & sample_type::CALLCHAIN != 0
+}
+
+/// Fields as bits, by number.
 #[inline]
 pub(super) const fn bits(fields: &[Field]) -> u64 {
     let (mut bits, mut at) = (0, 0);
@@ -234,6 +260,13 @@ struct GroupChoice {
     only: bool,
     with: u64,
     without: u64,
+}
+
+impl GroupChoice {
+    /// True if the user changes no field. As for perf, added flags are no change.
+    fn is_default(self) -> bool {
+        !self.only && self.without == 0 && self.with & !bits(&[Field::Flags]) == 0
+    }
 }
 
 /// The fields to print.
@@ -270,27 +303,33 @@ impl FieldChoice {
         }
     }
 
-    /// As bits.
-    pub(super) fn of(&self, event: &Event, options: &ViewOptions) -> u64 {
+    /// The fields of an event, as bits.
+    pub(super) fn of(&self, event: &Event, groups: &Groups<'_>, options: &ViewOptions) -> u64 {
         let group = Group::of(event);
         let choice = self.0[group as usize];
-        // Like perf, which adds to the default fields of tracepoints only if the user changes none.
-        let is_default = !options.like_perf || choice == GroupChoice::default();
-        let chain = event.attr().sample_type & sample_type::CALLCHAIN != 0 && !options.hides_chains;
+        let first = groups.first[group as usize].unwrap_or(event);
+        // As perf, which adds to the default fields of tracepoints only if the user changes none.
+        let is_default = !options.like_perf || choice.is_default();
+        let like_perf_of_pipe = options.like_perf && options.is_pipe;
+        let chain = has_chain(event) && !options.hides_chains;
         let GroupChoice { only, with, without } = choice;
-        let mut chosen = (if only { 0 } else { group.defaults(chain && is_default) } | with) & !without;
+        let shows_code = chain && is_default && !like_perf_of_pipe;
+        let mut chosen = if only { 0 } else { group.defaults(shows_code) } | with;
+        // Of pipe data, perf shows the addresses and names of call chains whatever the fields are.
+        if like_perf_of_pipe && groups.has_chains[group as usize] && !options.hides_chains {
+            chosen |= bits(&[Field::Ip, Field::Sym]);
+        }
+        chosen &= !without;
         if chosen & bits(&[Field::Dsoff]) != 0 {
             chosen |= bits(&[Field::Dso]);
         }
-        let of_event = Field::value_variants().iter().filter(|field| field.is_of(event, options));
+        let of_event = Field::value_variants().iter().filter(|field| field.is_of((event, first), options));
         of_event.fold(0, |fields, field| fields | chosen & bits(&[*field]))
     }
 
     /// True if perf shows the targets of a trace's branches: by default, and if the user chooses `addr`.
     pub(super) fn shows_targets(&self) -> bool {
-        let GroupChoice { only, with, without } = self.0[Group::Hardware as usize];
-        let is_default = !only && without == 0 && with & !bits(&[Field::Flags]) == 0;
-        is_default || self.names(Field::Addr)
+        self.0[Group::Hardware as usize].is_default() || self.names(Field::Addr)
     }
 
     /// True if the raw data of decoded samples is shown.
@@ -320,12 +359,13 @@ impl FieldChoice {
 
     /// Fails if a field that the user named is in no sample or, as in perf, not in a group's first event.
     fn check(&self, events: &[Event], facts: &Facts, options: &ViewOptions) -> Result<()> {
+        let groups = Groups::new(events);
         let real: Vec<&Event> = events.iter().filter(|event| !event.attr().is_dummy()).collect();
         for group in Group::ALL {
             let GroupChoice { only, with, .. } = self.0[group as usize];
             let has = |field| with & bits(&[field]) != 0;
-            let Some(first) = real.iter().find(|event| Group::of(event) == group) else { continue };
-            let shown = self.of(first, options);
+            let Some(first) = groups.first[group as usize] else { continue };
+            let shown = self.of(first, &groups, options);
             let lacks = |what: Field, of: Field| {
                 let is_wanted = has(what) || options.like_perf && shown & bits(&[what]) != 0;
                 is_wanted && shown & bits(&[of]) == 0
@@ -339,11 +379,14 @@ impl FieldChoice {
                 }
                 let is_refused = |field: &&Field| {
                     let may_be_decoded = options.has_trace && field.comes_of_traces();
-                    has(**field) && field.is_required() && !may_be_decoded && !field.is_of(first, options)
+                    has(**field)
+                        && field.is_required()
+                        && !may_be_decoded
+                        && !field.is_of((first, first), options)
                 };
                 let refused = Field::value_variants().iter().find(is_refused);
                 if let Some((field, (bits, _))) = refused.and_then(|field| Some((field, field.needs()?))) {
-                    let number = events.iter().position(|event| std::ptr::eq(event, *first)).unwrap_or(0);
+                    let number = events.iter().position(|event| std::ptr::eq(event, first)).unwrap_or(0);
                     let event = facts.events.get(number).map(|event| readable(&event.name));
                     let bit = SAMPLE_TYPE_NAMES.iter().find(|(bit, _)| bits >> bit & 1 != 0);
                     // perf2bolt expects this message if there are no data addresses.
@@ -359,7 +402,7 @@ impl FieldChoice {
         if !options.like_perf && !real.is_empty() {
             let is_in_none = |field: &&Field| {
                 let is_made = options.decoded && **field == Field::Synth;
-                let mut of = real.iter().filter(|event| field.is_of(event, options));
+                let mut of = real.iter().filter(|event| field.is_of((event, event), options));
                 self.names(**field) && !is_made && of.next().is_none()
             };
             let lacking = Field::value_variants().iter().find(is_in_none);
@@ -419,6 +462,8 @@ pub struct ViewOptions {
     pub like_perf: bool,
     /// The recording has AUX data.
     pub has_trace: bool,
+    /// The recording is pipe data.
+    pub is_pipe: bool,
     /// The recording was decoded for this: samples have flags
     /// ([`FlowFlags`](perfx_format::sample::FlowFlags)) if [`FieldChoice::shows_flow`].
     pub decoded: bool,
@@ -475,7 +520,7 @@ mod tests {
     }
 
     fn shown(choice: &FieldChoice, event: &Event, options: &ViewOptions) -> String {
-        let fields = choice.of(event, options);
+        let fields = choice.of(event, &Groups::new(std::slice::from_ref(event)), options);
         let shown = Field::value_variants().iter().filter(|field| fields & bits(&[**field]) != 0);
         shown.map(|field| field.name()).collect::<Vec<_>>().join(" ")
     }

@@ -7,7 +7,7 @@ use perfx_look::render::readable;
 use perfx_look::trace::TracePrinter;
 use perfx_resolve::{EventFacts, Facts};
 
-use super::fields::{Field, HARDWARE, ViewOptions, bits};
+use super::fields::{Field, Groups, HARDWARE, ViewOptions, bits};
 
 const FRONT: u64 = {
     use Field::{Comm, Cpu, Event, MachinePid, Misc, Period, Pid, Tid, Time, Tod, Vcpu};
@@ -74,6 +74,7 @@ impl<'t> Form<'t> {
         options: &ViewOptions,
         traces: &'t ByTracepoint<TracePrinter<'t>>,
     ) -> Vec<Form<'t>> {
+        let groups = Groups::new(events);
         let form = |(number, (facts, event)): (usize, (&EventFacts, &Event))| {
             let attr = event.attr();
             // PERF_TYPE_HARDWARE: branch-instructions of period 1, which is BTS.
@@ -84,7 +85,7 @@ impl<'t> Form<'t> {
                 event: facts.name.to_vec(),
                 name: readable(&facts.name),
                 trace: traces.get(number),
-                fields: options.fields.of(event, options),
+                fields: options.fields.of(event, &groups, options),
                 has_chain: facts.has_chains && !options.hides_chains,
                 names_address,
                 is_branch,

@@ -321,7 +321,8 @@ impl<'v> SampleWriter<'v> {
         if form.has(Field::Pid) != form.has(Field::Tid) {
             out.push(b' ');
         }
-        if let Some(cpu) = parts.cpu.filter(|_| form.has(Field::Cpu)) {
+        let cpu = parts.cpu.or(self.options.like_perf.then_some(u32::MAX));
+        if let Some(cpu) = cpu.filter(|_| form.has(Field::Cpu)) {
             match narrow {
                 true => out.extend_from_slice(format!("{:3} ", cpu as i32).as_bytes()),
                 false => push_cpu(out, cpu as i32),
@@ -384,15 +385,15 @@ impl<'v> SampleWriter<'v> {
             let text = synth::text(config, raw, record.endian()).unwrap_or_default();
             out.extend_from_slice(text.as_bytes());
         }
-        let is_traced = self.options.decoded || self.options.like_perf && self.options.has_trace;
-        let address = parts.addr.or(is_traced.then_some(0));
+        let shows_zero = self.options.decoded || self.options.like_perf;
+        let address = parts.addr.or(shows_zero.then_some(0));
         if let Some(address) = address.filter(|_| form.has(Field::Addr)) {
             push_address(out, address);
             if form.names_address {
                 self.push_symbol(out, form.frame(), at, address)?;
             }
         }
-        let source = parts.data_src.or(is_traced.then_some(DataSrc(0)));
+        let source = parts.data_src.or(shows_zero.then_some(DataSrc(0)));
         if let Some(source) = source.filter(|_| form.has(Field::DataSrc)) {
             push_address(out, source.0);
             out.push(b' ');
