@@ -26,7 +26,7 @@ mod unused;
 
 pub use choice::{EventList, FilterArgs, FilterOptions, SelectArgs, WindowArgs, named_events};
 pub use code::{ChosenCode, ChosenStack};
-pub use meant::{is_meant, meant, shortened, unknown};
+pub use meant::{is_meant, meant, shortened, unknown, whole};
 pub use owner::Property;
 pub use pass::Filter;
 pub use select::{KeptRecords, SelectedSamples};

@@ -140,7 +140,12 @@ pub(crate) fn written(regex: &Regex) -> &str {
     regex.as_str().trim_start_matches("^(?:").trim_end_matches(")$")
 }
 
-pub(crate) fn whole(part: &str) -> Result<Regex> {
+/// A regular expression that matches whole names.
+///
+/// # Errors
+///
+/// It is not a regular expression.
+pub fn whole(part: &str) -> Result<Regex> {
     // `[kernel.kallsyms]` is a name; as a regular expression it would match a single character.
     let inner = part.strip_prefix('[').and_then(|part| part.strip_suffix(']'));
     let named = inner.is_some_and(|inner| inner.len() > 1 && !inner.contains(['[', ']', '\\', '^', '-']));

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use clap::Arg;
 use clap::builder::PossibleValue;
+use perfx_filter::whole;
 use perfx_look::render::is_hidden;
 use perfx_passes::PassSpec;
-use regex::Regex;
 
 /// Larger recordings are not read for names, so that the shell does not wait, bytes.
 const LARGEST: u64 = 256 << 20;
@@ -102,7 +102,7 @@ fn names(before: &[&str], typed: &str, (what, key): (&str, &str)) -> Vec<String>
     names.retain(|name| name.starts_with(start) && !name.contains([',', '\n']));
     names.sort_unstable();
     names.dedup();
-    let is_plain = |name: &str| Regex::new(&format!("^(?:{name})$")).is_ok_and(|regex| regex.is_match(name));
+    let is_plain = |name: &str| whole(name).is_ok_and(|regex| regex.is_match(name.as_bytes()));
     let escaped = |name: String| if is_plain(&name) { name } else { regex::escape(&name) };
     names.into_iter().map(|name| front.to_owned() + &escaped(name)).collect()
 }
