@@ -289,7 +289,11 @@ impl Program {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help and version arrive as errors, too.
-                return after_text(print(&error), error.exit_code().try_into().unwrap_or(2));
+                let code = match args.iter().any(|word| word == "--like-perf") {
+                    true => perf::exit_code_of(&error),
+                    false => error.exit_code().try_into().unwrap_or(2),
+                };
+                return after_text(print(&error), code);
             }
         };
         color.apply();

@@ -14,6 +14,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Result;
+use clap::error::{ContextKind, ErrorKind};
 
 use self::options::{TOOLS, Tool};
 use self::words::{Grammar, Refused};
@@ -21,9 +22,10 @@ use crate::args::Usage;
 use crate::io::streams;
 use crate::term::report::tell;
 
-/// perf's exit codes for a wrong command line, and for a failure.
+/// perf's exit codes for a wrong command line, for a failure, and for wrong times.
 const WRONG: u8 = 129;
 const FAILED: u8 = 255;
+const INVALID: u8 = 234;
 
 /// The result of a command line of perf.
 #[derive(Debug)]
@@ -71,6 +73,16 @@ pub(crate) fn called(args: &[OsString]) -> Result<Option<Called>> {
     let given = (tool.command)().try_get_matches_from(&words[1..]);
     let given = given.map_err(|error| Usage(error.to_string()))?;
     run(&given).map(|code| Some(Called::Done(code)))
+}
+
+/// perf's exit code for a wrong command line: it reads texts after the options, which makes their faults failures.
+pub(crate) fn exit_code_of(error: &clap::Error) -> u8 {
+    let option = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::ValueValidation if option.starts_with("--time ") => INVALID,
+        ErrorKind::ValueValidation if !option.starts_with("--max-stack ") => FAILED,
+        _ => WRONG,
+    }
 }
 
 /// perf's exit code for one of perfx.
@@ -150,7 +162,7 @@ fn leave(name: &str, words: &[OsString], what: &str) -> u8 {
     let words: Vec<OsString> = tool.into_iter().chain(words.iter().cloned()).collect();
     // perf would replace a program that calls perfx as a library.
     let Some((perf, passed)) = next::find(&words).filter(|_| !streams::are_given()) else {
-        tell(&format!("perfx does not have {what}, and there is no other perf in PATH"));
+        tell(&format!("there is no other perf in PATH, and perfx does not have {what}"));
         return WRONG;
     };
     if env::var_os("PERFX_VERBOSE").is_some() {
@@ -196,7 +208,7 @@ mod tests {
             ("script --time 10%/2 --time x,y", "view --time=x,y"),
             ("script --fiel comm --inp=x -f", "view --fields=comm --input=x"),
             ("script --comm a.b --comm c,d", "view --comm=c,d"),
-            ("script --comms a.b -C 0-1", "view --comm=a\\.b --cpu=0-1"),
+            ("script --comms a.b -C 0-1", "view --comm=^a\\.b --cpu=0-1"),
             ("script --no-inline --inline -G", "view --hide-call-graph"),
             ("script --inline --no-inline --no-G", "left: the option --no-G"),
             ("script --itrace --ns", "view --itrace --ns"),
@@ -212,6 +224,7 @@ mod tests {
             ),
             ("script --symfs nowhere,flat", "view --foreign"),
             ("script --symfs / --symfs nowhere", "view --foreign"),
+            ("script --symfs nowhere --symfs /", "view"),
             ("script -vv --max-stack 5", "view --verbose --max-stack=5"),
             ("script -q", "left: the option -q"),
             ("script --ns=1", "wrong: --ns takes no value"),

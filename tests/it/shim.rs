@@ -109,11 +109,18 @@ fn perf_script_is_silent_on_standard_error_and_returns_perfs_codes() {
         ("evlist -i missing", 255),
         ("buildid-list -i missing", 255),
         ("inject --nothing", 129),
+        ("evlist -g -v -i x", 129),
+        ("script --time abc -i x", 234),
+        ("script -C abc -i x", 255),
+        ("script --max-stack abc -i x", 129),
+        ("script -k missing -i x", 255),
     ] {
         let ran = shim.alone(words);
         assert_eq!((ran.code, &*ran.text()), (Some(code), ""), "{words}: {}", ran.stderr);
         assert!(!ran.stderr.is_empty(), "{words}");
     }
+    let meant = shim.alone("script --filds comm").stderr;
+    assert!(meant.contains("--filds; did you mean `--fields`?"), "{meant}");
 }
 
 #[test]
@@ -316,17 +323,49 @@ fn help_is_printed_as_perf_prints_its_own() {
     }
 }
 
-/// perf inject leaves out all recorded samples, even if there is no trace. Regression: the shim failed.
+/// perf inject leaves out all recorded samples, even if there is no trace; but it keeps those of pipe data and of
+/// compressed recordings. Regression: the shim failed, then left out all.
 #[test]
 fn a_recording_without_a_trace_can_be_stripped() {
     let shim = Shim::new();
-    let ran =
-        shim.alone(&format!("inject --itrace=i1000il --strip -i {} -o out", input("recorded/fp.p73.data")));
-    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
-    assert_eq!(
-        (shim.alone("evlist -i out").text(), shim.alone("script -i out").text()),
-        ("cpu-clock\n".to_owned(), String::new())
-    );
+    for (name, keeps) in [("fp", false), ("pipe", true), ("z", true)] {
+        let input = input(&format!("recorded/{name}.p73.data"));
+        let ran = shim.alone(&format!("inject --itrace=i1000il --strip -i {input} -o out"));
+        assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+        let [kept, recorded] = ["out", &input].map(|path| shim.alone(&format!("script -i {path}")).text());
+        assert_eq!((kept == recorded, kept.is_empty()), (keeps, !keeps), "{name}");
+        assert_eq!(shim.alone("evlist -i out").text(), "cpu-clock\n");
+    }
+}
+
+/// As in perf. Regression: `--comms bur` selected `burn`.
+#[test]
+fn a_part_of_a_name_selects_nothing() {
+    let shim = Shim::new();
+    let input = input("recorded/plain.p61.data");
+    for (selects, part, whole) in [("--comms", "bur", "burn"), ("--dsos", "burn_", "burn")] {
+        let lines = |name| shim.alone(&format!("script {selects} {name} -i {input}")).text().lines().count();
+        assert_eq!((lines(part), lines(whole) > 0), (0, true), "{selects}");
+    }
+}
+
+/// In perf, that a group also has an event which records a field is not enough, and pipe data shows the names of
+/// all callers. Regression: each event had its own fields.
+#[test]
+fn the_events_of_a_type_decide_together_what_is_shown() {
+    let shim = Shim::new();
+    let mixed = input("recorded/mixed-callgraph.p73.data");
+    let first = |words: &str| shim.alone(words).text().lines().next().unwrap_or_default().trim().to_owned();
+    let symfs = "script --symfs nowhere";
+    assert_eq!(first(&format!("{symfs} -F addr -i {mixed}")), "0");
+    let chains = input("recorded/fp.p73.data");
+    let piped = shim.path("pipe");
+    perfx(args!["copy", "-q", "--to", "pipe", chains, "-o", piped]).done().unwrap();
+    assert_eq!(first(&format!("{symfs} -F comm -i {chains}")), "burn");
+    let text = shim.alone(&format!("{symfs} -F comm -i {}", piped.display())).text();
+    assert!(text.starts_with("burn \n\t    7f0549ad63e0 [unknown]\n"), "{text}");
+    let text = shim.alone(&format!("{symfs} -F comm,-ip -i {}", piped.display())).text();
+    assert_eq!(text, "");
 }
 
 /// It ran until its command line was too long; and an empty entry of PATH was found, but not run.

@@ -135,7 +135,8 @@ impl StackArgs {
     }
 
     pub(crate) fn ids(&self) -> Result<IdOptions> {
-        self.select.ids().map_err(usage)
+        // A missing kernel is no wrong command line for perf.
+        self.select.ids().map_err(if self.verbosity.like_perf { anyhow::Error::from } else { usage })
     }
 
     pub(crate) fn filter(&self) -> Result<Arc<FilterOptions>> {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use perfx_format::decode::event_as_perf;
 use perfx_format::features::{GroupDesc, grouped_events, read_group_desc};
@@ -11,7 +11,7 @@ use perfx_look::render::readable;
 use perfx_pipeline::Report;
 use perfx_resolve::Facts;
 
-use crate::args::ReadArgs;
+use crate::args::{ReadArgs, Usage};
 use crate::io::output::stdout;
 use crate::io::source::{InputArgs, Source};
 
@@ -34,6 +34,10 @@ pub(super) struct Evlist {
 
 impl Evlist {
     pub(super) fn run(&self) -> Result<u8> {
+        ensure!(
+            !self.group || !self.attrs && !self.freq,
+            Usage("--group can't be used with --verbose or --freq".to_owned())
+        );
         let mut recording = Source::of(&self.input).open_rereadable()?;
         let threads = self.read.threads.count(&recording);
         let facts = Facts::survey(&mut recording, threads, false)?;

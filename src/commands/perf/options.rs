@@ -193,9 +193,11 @@ const BUILDID_LIST: &[Row] = &[
     flag(b'v', "verbose", Nothing),
 ];
 
-/// For an option of perfx that takes regular expressions where perf takes names.
+/// For an option of perfx that takes regular expressions where perf takes names. Without the anchor, perfx would
+/// also take a part of a name.
 fn list(option: &str, names: &OsStr) -> Option<Vec<OsString>> {
-    let names = names.to_str()?.split(',').map(regex::escape).collect::<Vec<_>>().join(",");
+    let whole = |name: &str| format!("^{}", regex::escape(name));
+    let names = names.to_str()?.split(',').map(whole).collect::<Vec<_>>().join(",");
     Some(vec![format!("{option}={names}").into()])
 }
 
@@ -254,6 +256,9 @@ fn show(kind: &str) -> Option<Vec<OsString>> {
 /// Files below the folder, and no others.
 fn symfs(folder: &OsStr) -> Option<Vec<OsString>> {
     let folder = Path::new(folder.to_str()?.split(',').next()?);
+    if folder == Path::new("/") {
+        return Some(Vec::new());
+    }
     // A missing folder is an empty one.
     let root = folder.is_dir().then(|| {
         let mut root = OsString::from("--root=");

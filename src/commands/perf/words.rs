@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{Arg, Command};
+use perfx_pipeline::did_you_mean;
 
 /// The value of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +100,10 @@ impl Grammar<'_> {
                         || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
                 };
                 let arg = self.perfx.get_arguments().find(is).map(Named::Perfx);
-                arg.ok_or_else(|| Refused::Left(format!("the option --{name}")))
+                let meant = || {
+                    did_you_mean(&format!("--{name}"), self.rows.iter().map(|row| format!("--{}", row.long)))
+                };
+                arg.ok_or_else(|| Refused::Left(format!("the option --{name}{}", meant())))
             }
             [one, other, ..] => {
                 Err(Refused::Wrong(format!("--{name} is ambiguous: it could be --{one} or --{other}")))
