@@ -30,7 +30,14 @@ args = parser.parse_args()
 KINDS = ("bytes", "figures", "rule", "refused", "wrong")
 REFUSED = b"no other perf in PATH"
 # Messages of perf about work that it refuses or fails at, and that perfx does, according to the guide.
-FAILS = (b"no first/last sample time", b"tracing data size mismatch")
+FAILS = (
+    b"no first/last sample time",
+    b"tracing data size mismatch",
+    b"piped event processing failed",
+    b"unexpected end of event stream",
+    b"Remove -C option to proceed",
+    b"too large. Consider raising MAX_NR_CPUS",
+)
 NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*")
 perf = shutil.which(args.perf)
 folder = args.keep or tempfile.mkdtemp(prefix="perfx-dropin-")
@@ -48,6 +55,7 @@ def blanks(text):
 RULES = [
     ("vdso", lambda text: re.sub(rb"/tmp/perf-vdso\.so-\w{6}", b"[vdso]", text)),
     ("functions of the vdso", lambda text: re.sub(rb" [^ ]+ \(\[vdso\]\)", b" ([vdso])", text)),
+    ("functions of the vdso in perf report", lambda text: re.sub(rb"(\[vdso\]|perf-vdso\.so-\w+) +\[\.\] \S+", b"[vdso]", text)),
     ("functions of the vdso without its name", lambda text: re.sub(rb" __vdso_[^ \n]+", b" [unknown]", text)),
     ("instructions without a trace", lambda text: re.sub(rb"(?m)( ilen: \d+)?( insn:( [0-9a-f]{2})+)?$", b"", text)),
     ("kernel offsets", lambda text: re.sub(rb"(\[kernel[^ ]*\])\+0x[0-9a-f]+", rb"\1", text)),
@@ -98,7 +106,7 @@ def run(program, command, options, path, cwd, shim=False):
             with open(made, "wb") as file:
                 file.write(out)
         shown = [["script", "-i", made], ["report", "--stdio", "-i", made]] if os.path.exists(made) else []
-        shown = [shown_by_perf(show, cwd, env) for show in shown]
+        shown = [shown_by_perf(show, cwd, {**env, "PATH": os.environ["PATH"]}) for show in shown]
         out = b"".join(re.sub(rb"(?m)^#.*\n", b"", text) for text in shown)
     return ran.returncode, out, ran.stderr
 
