@@ -207,7 +207,7 @@ mod tests {
             ("script --time ,1.999999999", "view --time=,2.000000000"),
             ("script --time 10%/2 --time x,y", "view --time=x,y"),
             ("script --fiel comm --inp=x -f", "view --fields=comm --input=x"),
-            ("script --comm a.b --comm c,d", "view --comm=c,d"),
+            ("script --comm a.b --comm c,d", "view --comm=^c,^d"),
             ("script --comms a.b -C 0-1", "view --comm=^a\\.b --cpu=0-1"),
             ("script --no-inline --inline -G", "view --hide-call-graph"),
             ("script --inline --no-inline --no-G", "left: the option --no-G"),

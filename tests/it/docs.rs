@@ -311,7 +311,6 @@ fn shells_complete_commands_and_options() {
             ("-q reind", "<reindex>"),
             ("list functions forks.data -e cpu-", "<cpu-clock>"),
             ("view forks.data --comm chi", "<child-"),
-            ("view forks.data --dso [kernel.kall", "[kernel.kallsyms"),
             ("stats fork", "<forks.data>"),
             (&format!("{functions}ers get_com"), "<get_common_indices.constprop.0>"),
             ("run -p reindex-t", "<reindex-times>"),

@@ -102,9 +102,13 @@ fn names(before: &[&str], typed: &str, (what, key): (&str, &str)) -> Vec<String>
     names.retain(|name| name.starts_with(start) && !name.contains([',', '\n']));
     names.sort_unstable();
     names.dedup();
-    let is_plain = |name: &str| whole(name).is_ok_and(|regex| regex.is_match(name.as_bytes()));
-    let escaped = |name: String| if is_plain(&name) { name } else { regex::escape(&name) };
-    names.into_iter().map(|name| front.to_owned() + &escaped(name)).collect()
+    names.into_iter().map(|name| front.to_owned() + &as_value(name)).collect()
+}
+
+/// A name as a value of an option that takes regular expressions.
+fn as_value(name: String) -> String {
+    let is_plain = whole(&name).is_ok_and(|regex| regex.is_match(name.as_bytes()));
+    if is_plain { name } else { regex::escape(&name) }
 }
 
 /// The names in a list, from a silent run of this program.
@@ -167,4 +171,17 @@ fn recordings(typed: &str) -> Vec<String> {
     files.extend(folders);
     files.sort_unstable();
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `\[vdso\]` was offered.
+    #[test]
+    fn names_are_escaped_only_if_an_option_would_not_take_them() {
+        for (name, value) in [("[vdso]", "[vdso]"), ("libc.so.6", "libc.so.6"), ("c++", r"c\+\+")] {
+            assert_eq!(as_value(name.to_owned()), value);
+        }
+    }
 }
