@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::{Arg, Command};
-use perfx_pipeline::did_you_mean;
+use perfx_pipeline::is_typo;
 
 /// The value of an option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,15 +100,18 @@ impl Grammar<'_> {
                         || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
                 };
                 let arg = self.perfx.get_arguments().find(is).map(Named::Perfx);
-                let meant = || {
-                    did_you_mean(&format!("--{name}"), self.rows.iter().map(|row| format!("--{}", row.long)))
-                };
-                arg.ok_or_else(|| Refused::Left(format!("the option --{name}{}", meant())))
+                arg.ok_or_else(|| Refused::Left(format!("the option --{name}{}", self.meant(name))))
             }
             [one, other, ..] => {
                 Err(Refused::Wrong(format!("--{name} is ambiguous: it could be --{one} or --{other}")))
             }
         }
+    }
+
+    /// A tip for a misspelt option.
+    fn meant(&self, name: &str) -> String {
+        let meant = self.rows.iter().find(|row| name.len() > 3 && is_typo(name, row.long));
+        meant.map_or_else(String::new, |row| format!("; did you mean `--{}`?", row.long))
     }
 
     /// Translates words of perf to those of perfx. Also returns the words from the first that is no option,
