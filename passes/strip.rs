@@ -72,9 +72,9 @@ impl PassOptions for StripArgs {
 pub struct Strip {
     args: Arc<StripArgs>,
     follows_itrace: bool,
-    /// True to refuse a recording without decoded events.
+    /// Refuse a recording without decoded events.
     must_find: bool,
-    /// True if such a recording keeps its samples.
+    /// Keep all samples of such a recording.
     keeps_undecoded: bool,
 }
 
