@@ -247,16 +247,7 @@ impl Code {
             bounds
         });
         let is_own = |at: u64| self.mappings.spaces.find(space, at, key).0 == Some(hit);
-        let at_or_before = bounds.partition_point(|bound| *bound <= ip);
-        let later = bounds[at_or_before..].iter().take_while(|bound| **bound < place.end);
-        let end = later.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound));
-        let earlier = bounds[..at_or_before].iter().rev().take_while(|bound| **bound > place.start);
-        let start = earlier.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound - 1));
-        Some(Place {
-            start: start.map_or(place.start, |(bound, _)| *bound),
-            end: end.map_or(place.end, |(bound, _)| *bound),
-            ..place
-        })
+        Some(part_around(ip, place, bounds, is_own))
     }
 
     fn file(&self, dso: u32) -> Option<&CodeFile> {
@@ -428,6 +419,21 @@ impl Code {
     }
 }
 
+/// The part of a place around an address that belongs to it, which changes only at these ascending bounds.
+/// At most [`MOST_BOUNDS`] of them on each side are looked at.
+fn part_around(ip: u64, place: Place, bounds: &[u64], is_own: impl Fn(u64) -> bool) -> Place {
+    let at_or_before = bounds.partition_point(|bound| *bound <= ip);
+    let later = bounds[at_or_before..].iter().take_while(|bound| **bound < place.end);
+    let end = later.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound));
+    let earlier = bounds[..at_or_before].iter().rev().take_while(|bound| **bound > place.start);
+    let start = earlier.zip(1..).find(|(bound, count)| *count > MOST_BOUNDS || !is_own(**bound - 1));
+    Place {
+        start: start.map_or(place.start, |(bound, _)| *bound),
+        end: end.map_or(place.end, |(bound, _)| *bound),
+        ..place
+    }
+}
+
 impl CodeFile {
     pub(crate) fn kernel_text(&self) -> Option<&KernelText> {
         match &self.content {
@@ -470,5 +476,36 @@ impl Image for Code {
             (Some(file), Some((name, offset))) => file == name && filter.has(offset),
             (Some(_), None) => false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_that_cover_each_other_in_part_have_only_what_is_visible() {
+        let place = Place { start: 0x1000, end: 0x9000, shift: 7 };
+        // Later mappings cover 0x3000 to 0x4000, and all from 0x7000 on; one at 0x5000 is of another process.
+        let bounds = [0x1000, 0x3000, 0x4000, 0x5000, 0x7000, 0x9000, 0xf000];
+        let is_own = |at: u64| (0x1000..0x3000).contains(&at) || (0x4000..0x7000).contains(&at);
+        let part = |ip| {
+            let Place { start, end, shift } = part_around(ip, place, &bounds, is_own);
+            assert_eq!(shift, 7);
+            (start, end)
+        };
+        assert_eq!([0x1000, 0x2fff].map(part), [(0x1000, 0x3000); 2]);
+        assert_eq!([0x4000, 0x4fff, 0x5000, 0x6fff].map(part), [(0x4000, 0x7000); 4]);
+        assert_eq!(part_around(0x6000, place, &bounds, |_| true), place);
+        assert_eq!(part_around(0x6000, place, &[], is_own), place);
+    }
+
+    #[test]
+    fn a_mapping_with_many_bounds_is_split_at_those_far_away() {
+        let place = Place { start: 0, end: 10_000, shift: 0 };
+        let bounds: Vec<u64> = (1..1000).map(|number| 10 * number).collect();
+        let Place { start, end, .. } = part_around(5005, place, &bounds, |_| true);
+        let most = MOST_BOUNDS as u64;
+        assert_eq!((start, end), (5000 - 10 * most, 5010 + 10 * most));
     }
 }
