@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use perfx_format::read::Recording;
+use perfx_passes::{Apart, DecodedTrace, IdOptions, Itrace};
+use perfx_pipeline::{Job, OutputForm, Pass};
 use serde_json::Value as Json;
 use symbols::{ElfFile, Symbols};
 
 use crate::args;
 use crate::firefox::profile;
+use crate::promises::temp_files;
 use crate::snapshots::same;
 use crate::stats::conforms;
 use crate::support::{Ran, perfs, perfx, root, temp};
@@ -480,7 +484,26 @@ fn folded_stacks_and_profiles_of_calls_add_up_to_the_list() {
     let folded = run(&["folded", "-o", "-"]).text();
     let counts = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
     assert_eq!((counts.sum::<u64>(), folded.contains(";main;deep;deep")), (own, true));
+    let picture = run(&["svg", "-o", "-"]).text();
+    assert!(picture.contains("<title>leaf (") && !picture.contains("too narrow"), "{picture}");
     let profile = crate::pprof::profile(&run(&["pprof", "-o", "-"]).stdout);
     let sums = profile.sample.iter().map(|sample| sample.value[1] as u64);
     assert_eq!((sums.sum::<u64>(), profile.sample_type.len()), (own, 2));
+}
+
+#[test]
+fn the_progress_of_decoding_counts_the_bytes_of_the_trace() {
+    for name in ["times", "cpus", "etm-cpus"] {
+        let (apart, ids) = (Apart::default(), IdOptions::default());
+        let passes: Vec<Box<dyn Pass>> = vec![Box::new(Itrace::calls(ids).apart(apart.clone()))];
+        let recording = Recording::open(&data(name)).unwrap();
+        let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
+        let (recording, _) = job.into_recording(OutputForm::File).unwrap();
+        let mut decoded = DecodedTrace::new(&apart, recording);
+        let progress = decoded.progress();
+        assert!(decoded.by_ref().map(|rows| rows.count()).sum::<usize>() > 0, "{name}");
+        let (done, total) = (progress.done(), progress.total());
+        // The frames of CoreSight are not decoded.
+        assert!(done <= total && done > total / 2, "{name}: {done} of {total}");
+    }
 }

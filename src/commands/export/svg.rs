@@ -6,7 +6,7 @@ use perfx_export::svg::{Drawn, Picture, write};
 use perfx_export::{NamedStacks, ShownEvent};
 use perfx_pipeline::{Level, Report, count, counted};
 
-use super::input::{By, Collected, StackArgs, say_read};
+use super::input::{By, Collected, StackArgs, TraceArgs, say_read};
 use crate::io::output::OutputArgs;
 use crate::io::source::{InputArgs, Source};
 
@@ -14,7 +14,7 @@ use crate::io::source::{InputArgs, Source};
 ///
 /// Names are text that a browser can search, and the colours are those of export html. The picture shows one
 /// event, cycles or a clock if there are several, unless --event selects another. Frames narrower than half
-/// a pixel are left out.
+/// a pixel are left out. With --itrace, widths are times in functions; without times in the trace, calls.
 ///
 /// Examples:
 ///   perfx export svg perf.data -o flame.svg
@@ -32,6 +32,8 @@ pub(crate) struct Svg {
     /// Leave out calls that the compiler inlined, and don't read DWARF
     #[arg(help_heading = "Picture", long)]
     no_inline: bool,
+    #[command(flatten, next_help_heading = "Samples")]
+    trace: TraceArgs,
     #[command(flatten)]
     stacks: StackArgs,
 }
@@ -43,17 +45,26 @@ impl Svg {
         let output = self.output.open(std::slice::from_ref(&source), true)?;
         let mut report = Report::default();
         let grouping = self.by.grouping();
-        let mut collected = self.stacks.collect(source.open_indexed()?, &ids, grouping, &mut report)?;
+        let recording = source.open_indexed()?;
+        let mut collected =
+            self.stacks.collect_or_trace(self.trace, recording, &ids, grouping, &mut report)?;
         let event = collected.shown(&mut ShownEvent::default(), false)?;
         let mut named = NamedStacks::new(1);
-        let (placed, found) = named.add(&collected.stacks, collected.search(&ids, !self.no_inline))?;
-        let Collected { recording, facts, stacks, bar, .. } = collected;
+        let (placed, found) =
+            named.add(&collected.stacks, collected.search(&ids, !self.no_inline && !self.trace.itrace))?;
+        let Collected { recording, facts, mut stacks, bar, .. } = collected;
         drop(bar);
         say_read(&mut report, &recording, &stacks);
         self.by.say(&facts, &stacks, &mut report);
         found.say(&mut report);
+        // Calls that took no time are left out, unless the trace has no times at all.
+        if self.trace.itrace && stacks.rows.values().any(|weight| weight.period > 0) {
+            stacks.rows.retain(|_, weight| weight.period > 0);
+        }
         let sampled = stacks.sampled(&facts);
-        sampled.say(event, false, &mut report);
+        if !self.trace.itrace {
+            sampled.say(event, false, &mut report);
+        }
         let name = event.map_or("no samples".into(), |event| sampled.name(event));
         // The title has the file's name without its folder.
         let title = format!("{}: {name}", recording.name.rsplit('/').next().unwrap_or_default());
