@@ -20,6 +20,7 @@ mod ring;
 mod spe;
 mod stacks;
 mod step;
+mod templates;
 
 use clap::Args;
 use perfx_auxtrace::Tracer;
@@ -30,7 +31,7 @@ use perfx_model::spe::SpeData;
 use perfx_pipeline::{Context as _, Level, Needs, Pass, Result, Session, Stage, Survey, ensure};
 use perfx_resolve::{IdOptions, SymbolArgs};
 
-pub use self::apart::{Apart, DecodedTrace};
+pub use self::apart::{Apart, DecodedTrace, TraceProgress};
 use self::found::{Found, NAME};
 pub use self::options::Extras;
 use self::options::ItraceOptions;

@@ -37,7 +37,7 @@ pub use combine::{Combine, CombineOptions, IN_ORDER, Joined, in_time_order};
 pub use compress::{Compress, CompressOptions};
 pub use convert_callchain::{ConvertCallchain, ConvertCallchainArgs};
 pub use decompress::{Decompress, DecompressOptions};
-pub use itrace::{Apart, DecodedTrace, Extras, Itrace, ItraceArgs};
+pub use itrace::{Apart, DecodedTrace, Extras, Itrace, ItraceArgs, TraceProgress};
 pub use jit::{Jit, JitArgs, JitLayout, JitOptions};
 pub use join::{JoinArgs, join};
 pub use merge::{GuestSpec, Merge, MergeArgs, MergeOptions, MoreKinds};

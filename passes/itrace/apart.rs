@@ -1,6 +1,7 @@
 //! Decodes the samples of a trace into rows among the recorded samples, without writing them to a recording.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use perfx_format::read::sort::time_of;
@@ -22,8 +23,37 @@ pub(super) trait Left: Send {
     fn completes(&self) -> bool;
     /// Completes the samples among these rows, which also contain the records between them.
     fn complete(&mut self, rows: &mut Rows) -> Result<()>;
+    /// The progress of decoding.
+    fn progress(&self) -> TraceProgress;
     /// Reports what was decoded.
     fn say(&mut self, report: &mut Report);
+}
+
+/// The progress of decoding, which copies share: bytes of trace.
+#[derive(Clone, Default, Debug)]
+pub struct TraceProgress {
+    done: Arc<AtomicU64>,
+    total: u64,
+}
+
+impl TraceProgress {
+    pub(super) fn of(total: u64) -> TraceProgress {
+        TraceProgress { total, ..TraceProgress::default() }
+    }
+
+    pub(super) fn add(&self, size: u64) {
+        self.done.fetch_add(size, Ordering::Relaxed);
+    }
+
+    /// The bytes decoded so far.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// All bytes, also those before a sync point and frames, which are not decoded.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
 }
 
 impl fmt::Debug for Apart {
@@ -106,6 +136,11 @@ impl DecodedTrace {
             rows.push(self.last, |bytes| bytes.extend_from_slice(record.bytes()));
         }
         Ok(rows)
+    }
+
+    /// The progress of decoding.
+    pub fn progress(&self) -> TraceProgress {
+        self.left.as_ref().map(|left| left.progress()).unwrap_or_default()
     }
 
     /// Reports what was decoded, after the last sample.

@@ -88,6 +88,11 @@ impl CodeEvents {
         }
     }
 
+    /// True if samples of branches refer to a table: they have neither counts nor code.
+    pub(super) fn shares_branches(&self) -> bool {
+        self.jumps
+    }
+
     /// True if samples of instructions and cycles contain the preceding branches or calls.
     pub(super) fn has_history(&self) -> bool {
         self.stack > 0 || self.chain > 0

@@ -6,6 +6,7 @@ use perfx_pipeline::{Result, Session};
 use perfx_resolve::{IdOptions, RecordedIds};
 use perfx_trace::Space;
 
+use super::apart::TraceProgress;
 use super::parts::SpillFile;
 
 /// The constant inputs of decoding the traces of a tracer into samples.
@@ -17,13 +18,15 @@ pub(super) struct Context<T, E> {
     pub(super) endian: Endian,
     pub(super) threads: usize,
     pub(super) spill: SpillFile,
+    pub(super) progress: TraceProgress,
 }
 
 impl<T, E> Context<T, E> {
-    /// Searches for code in the places of `ids` and in files made by earlier passes. `build_ids` are
-    /// HEADER_BUILD_ID records.
+    /// Searches for code in the places of `ids` and in files made by earlier passes. `size` is that of all
+    /// traces, bytes; `build_ids` are HEADER_BUILD_ID records.
     pub(super) fn new(
         (tracer, clock, events): (T, Clock, E),
+        size: u64,
         mut recorded: Recorded,
         ids: &IdOptions,
         build_ids: &[Vec<u8>],
@@ -36,7 +39,8 @@ impl<T, E> Context<T, E> {
         let code = traced_code(ids, &mut recorded, clock, &known, (features, endian, &session.name));
         code.take_bytes(&session.made_files()?);
         let (threads, spill) = (session.threads, SpillFile::new(session.temp_files()));
-        Ok(Context { tracer, recorded, code, events, endian, threads, spill })
+        let progress = TraceProgress::of(size);
+        Ok(Context { tracer, recorded, code, events, endian, threads, spill, progress })
     }
 
     /// Looks up functions by address in a space at a time.

@@ -18,6 +18,7 @@ use perfx_resolve::IdOptions;
 
 use self::events::{Clock, Context, Events};
 use self::sampler::Sampler;
+use super::apart::TraceProgress;
 use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::options::ItraceOptions;
@@ -36,8 +37,8 @@ pub(super) fn stage(
     let in_file = || session.name.to_string();
     let events = Events::of(options, &tracer, &session.events).with_context(in_file)?;
     let decoded = events.sampled.decoded();
-    let no_clock = perfx_auxtrace::Clock { conv: None };
-    let context = Context::new((tracer, no_clock, events), recorded, ids, &found.build_ids, session)?;
+    let (no_clock, size) = (perfx_auxtrace::Clock { conv: None }, tracer.size());
+    let context = Context::new((tracer, no_clock, events), size, recorded, ids, &found.build_ids, session)?;
     let etm = Etm { context: Arc::new(context), counts: Arc::default() };
     Ok(Combine::with_step(NAME, Decode::new(etm, decoded, found)).stage())
 }
@@ -53,6 +54,7 @@ fn decode(context: &Context, hand_out: &mut HandOut<'_>) -> Result<Counts> {
     let order = PieceOrder { pieces: order(context), conv };
     let split = split(*threads, events.has_many());
     let (_, unknown_units) = tracer.decode(code, split, order, &&replay, |part, made| {
+        context.progress.add(part.size);
         // Without timestamps, all samples of a part have one time, and are in the order of the parts.
         merge.release(if conv.is_some() { part.time } else { u64::MAX })?;
         merge.add(part, made)
@@ -103,6 +105,10 @@ impl Decoder for Etm {
     fn samples(&mut self) -> Option<Batches> {
         let context = self.context.clone();
         Some(made_by(self.counts.clone(), move |hand_out| decode(&context, hand_out)))
+    }
+
+    fn progress(&self) -> TraceProgress {
+        self.context.progress.clone()
     }
 
     fn finish(&mut self, report: &mut Report) {

@@ -22,6 +22,7 @@ use perfx_trace::intel_pt::Walk;
 use self::events::{Context, Events};
 use self::history_plan::HistoryPlan;
 use self::history_store::HistoryStore;
+use super::apart::TraceProgress;
 use super::found::{Found, NAME};
 use super::losses::Counts;
 use super::options::ItraceOptions;
@@ -52,8 +53,8 @@ pub(super) fn stage(
     }
     let decoded = events.decoded();
     let is_empty = decoded.is_empty() && events.pebs.is_empty() && !options.errors;
-    let clock = tracer.clock();
-    let context = Context::new((tracer, clock, events), recorded, ids, &found.build_ids, session)?;
+    let (clock, size) = (tracer.clock(), tracer.size());
+    let context = Context::new((tracer, clock, events), size, recorded, ids, &found.build_ids, session)?;
     let context = Arc::new(context);
     let pt = Pt { context, counts: Arc::default(), plan, store: None, is_empty };
     Ok(Combine::with_step(NAME, Decode::new(pt, decoded, found)).stage())
@@ -120,6 +121,10 @@ impl Decoder for Pt {
 
     fn samples(&mut self) -> Option<Batches> {
         (!self.is_empty).then(|| batches::of(self.context.clone(), self.counts.clone()))
+    }
+
+    fn progress(&self) -> TraceProgress {
+        self.context.progress.clone()
     }
 
     fn makes_recorded(&self) -> bool {

@@ -14,7 +14,7 @@ mod spill_file;
 
 use perfx_auxtrace::{Split, UNIT};
 
-pub(super) use self::log::{Entry, PartLog, SelectedBranches};
+pub(super) use self::log::{Entry, PartLog, PathBranch, SelectedBranches};
 pub(super) use self::merge::Merge;
 pub(super) use self::replay::{Sampler, SerialReplay};
 pub(super) use self::sample_queue::SampleQueue;

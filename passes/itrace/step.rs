@@ -12,7 +12,7 @@ use perfx_format::{
 use perfx_pipeline::{Begin, Emit, Level, Report, Result, change_attr_of_each, change_attrs, counted};
 use perfx_samples::Rows;
 
-use super::apart::{Apart, Left};
+use super::apart::{Apart, Left, TraceProgress};
 use super::events::{self, Decoded};
 use super::found::Found;
 use super::recorded::{History, RecordedSample, extended};
@@ -31,6 +31,10 @@ pub(super) trait Decoder: Send + 'static {
     }
     /// The samples, in the order of the times by which they are sorted.
     fn samples(&mut self) -> Option<Batches>;
+    /// The progress of decoding.
+    fn progress(&self) -> TraceProgress {
+        TraceProgress::default()
+    }
     /// True if it also makes samples of recorded events.
     fn makes_recorded(&self) -> bool {
         false
@@ -229,6 +233,10 @@ impl<D: Decoder> Left for Decode<D> {
             }
         }
         Ok(())
+    }
+
+    fn progress(&self) -> TraceProgress {
+        self.decoder.progress()
     }
 
     fn say(&mut self, report: &mut Report) {

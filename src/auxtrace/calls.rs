@@ -60,10 +60,10 @@ pub struct Calls {
     /// are to the newest call, so it is kept only for the next `counted` calls and returns.
     returns: HashMap<u64, u32, RandomState>,
     counted: usize,
-    /// For each return address, the number of open calls after a return to it.
+    /// For each return address, the number of open calls after a return to it, unless it is in `noted`.
     depths: HashMap<u64, usize, RandomState>,
-    /// Some of the last entries of `depths`, by the lowest bits of the address.
-    noted: [(u64, usize); NOTED],
+    /// The same for the last address with these lowest bits, or address 0; empty before the first one.
+    noted: Vec<(u64, usize)>,
     /// By end and target of a jump: true if it leads into the middle of another function. Shared by copies.
     jumps: Arc<HashMap<(u64, u64), Option<bool>, RandomState>>,
 }
@@ -75,7 +75,7 @@ const MOST: usize = 1 << 16;
 const MOST_PLACES: usize = 1 << 16;
 
 /// A power of two.
-const NOTED: usize = 32;
+const NOTED: usize = 256;
 
 /// The number of newest calls that are searched before the number of calls is looked up.
 const NEWEST: usize = 4;
@@ -136,10 +136,10 @@ impl Calls {
                     // A jump within a function pops nothing, even if a call returns to its target.
                     Some(false) => None,
                     Some(true) => {
-                        let known = self.count_to(to).or_else(|| self.depths.get(&to).copied());
+                        let known = self.count_to(to).or_else(|| self.depth_at(to));
                         known.or_else(|| self.count_to_caller(to, &function))
                     }
-                    None => self.depths.get(&to).copied(),
+                    None => self.depth_at(to),
                 };
                 count.into_iter().for_each(|count| self.truncate(count));
             }
@@ -164,22 +164,50 @@ impl Calls {
         self.calls.range(..older).rposition(|call| call.to == to)
     }
 
+    /// True if a call leaves all others open.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.calls.len() < MOST
+    }
+
+    /// Takes in a call and then the return to the address after it.
+    #[inline]
+    pub fn call_and_return(&mut self, to: u64) {
+        self.note(to, self.calls.len());
+    }
+
     /// Notes the number of open calls after a return to an address.
+    #[inline]
     fn note(&mut self, to: u64, count: usize) {
-        let at = to as usize % NOTED;
-        if self.noted[at] == (to, count) {
-            return;
+        match self.noted.get_mut(to as usize % NOTED) {
+            Some((known, noted)) if *known == to => *noted = count,
+            _ => self.note_anew(to, count),
         }
-        if self.depths.len() == MOST_PLACES {
+    }
+
+    #[cold]
+    fn note_anew(&mut self, to: u64, count: usize) {
+        if self.depths.len() >= MOST_PLACES {
             self.forget_depths();
         }
-        self.noted[at] = (to, count);
-        self.depths.insert(to, count);
+        self.noted.resize(NOTED, (0, 0));
+        let (known, noted) = std::mem::replace(&mut self.noted[to as usize % NOTED], (to, count));
+        if known != 0 {
+            self.depths.insert(known, noted);
+        }
+    }
+
+    /// The number of open calls after the last return to an address.
+    fn depth_at(&self, to: u64) -> Option<usize> {
+        match self.noted.get(to as usize % NOTED) {
+            Some((known, noted)) if *known == to => Some(*noted),
+            _ => self.depths.get(&to).copied(),
+        }
     }
 
     fn forget_depths(&mut self) {
         self.depths.clear();
-        self.noted = Default::default();
+        self.noted.clear();
     }
 
     /// A call or return was counted.

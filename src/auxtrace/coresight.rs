@@ -33,6 +33,11 @@ impl CoreSight {
         self.units.values().any(|unit| unit.config.context().is_some())
     }
 
+    /// The bytes of all pieces, with their frames.
+    pub fn size(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.data.len() as u64).sum()
+    }
+
     /// A trace unit by its id in frames, and its number among all of them.
     pub fn unit(&self, id: u8) -> Option<(usize, &TraceUnit)> {
         let unit = self.units.get(&id)?;

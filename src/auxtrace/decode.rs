@@ -14,6 +14,8 @@ pub struct Part {
     pub number: u64,
     /// A lower bound for times in this part and later ones, ticks; earlier if a trace goes back in time.
     pub time: u64,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// The work on the parts.

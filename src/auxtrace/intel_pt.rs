@@ -150,6 +150,12 @@ impl IntelPt {
         buffers.flat_map(|(number, buffer)| buffer.traces().map(move |trace| (number, trace)))
     }
 
+    /// The bytes of all traces.
+    pub fn size(&self) -> u64 {
+        let pieces = self.buffers.iter().flat_map(|buffer| buffer.traces.iter().flatten());
+        pieces.map(|piece| piece.len() as u64).sum()
+    }
+
     pub(crate) fn summary(&self, trace: &Trace<'_>) -> Summary {
         let (tally, clock) = (intel_pt::tally(trace, &self.config), self.clock());
         let count = |kind| tally.packets.get(kind).copied().unwrap_or(0);
@@ -210,7 +216,8 @@ impl IntelPt {
             let Reverse((time, buffer)) = order.pop()?;
             let queue = &mut queues[buffer];
             let unit = queue.units.next()?;
-            let part = Part { buffer, trace: unit.0, number: queue.number, time };
+            let size = unit.1.end - unit.1.start;
+            let part = Part { buffer, trace: unit.0, number: queue.number, time, size };
             queue.number += 1;
             order.extend(queue.turn(buffer));
             Some((unit, part))

@@ -137,7 +137,8 @@ impl CoreSight {
                         time = time.max(if last > 0 { conv.time(last) } else { 0 });
                         last = unit.time;
                     }
-                    parts.push(((stream.clone(), unit), Part { buffer, trace, number: 0, time }));
+                    let size = unit.end - unit.start;
+                    parts.push(((stream.clone(), unit), Part { buffer, trace, number: 0, time, size }));
                 }
             }
             parts.sort_by_key(|(_, part)| part.time);

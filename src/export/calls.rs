@@ -9,6 +9,7 @@ mod follow;
 mod functions;
 mod nodes;
 mod read;
+mod recent;
 mod watched;
 
 use std::ops::Range;

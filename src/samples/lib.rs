@@ -3,12 +3,14 @@
 //! A [`SampleView`] reads the fields of a sample on demand. [`visit`] passes the samples of a recording to a
 //! [`Visit`] on all threads, with their weights.
 
+mod branches;
 mod counters;
 mod losses;
 mod rows;
 mod sample;
 mod visit;
 
+pub use branches::{Branch, Branches};
 pub use counters::{Before, CounterEnds, Counters, First, Late};
 pub use losses::{Losses, say_cut_off};
 pub use rows::{Alike, Rest, Rows, Sampled};

@@ -8,6 +8,7 @@ use perfx_format::sample::{Sample, Stencil, TemplateFields};
 use perfx_format::{Endian, Layout, Layouts, Origin, Record, Result};
 use perfx_resolve::Facts;
 
+use crate::branches::{Branch, Branches};
 use crate::sample::SampleView;
 
 /// Samples of a trace, and records among them, each with its sort key.
@@ -15,23 +16,38 @@ use crate::sample::SampleView;
 pub struct Rows {
     rows: Vec<Row>,
     stencils: Vec<Arc<Stencil>>,
+    /// The table of the branches that rows refer to, if any do.
+    branches: Option<Arc<Branches>>,
+    /// The fields of rows that have their own.
+    own: Vec<Fields>,
+    /// The raw data of these, and records.
     heap: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
+    /// For a branch of the table, also its time.
     key: u64,
+    /// The start of its own raw data or record.
+    start: u32,
+    /// The number of its stencil, or [`RECORD`].
+    stencil: u32,
+    /// The number of its own fields, or [`NONE`].
+    own: u32,
+    /// The number of its branch, or [`NONE`].
+    branch: u32,
+}
+
+const RECORD: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Fields {
     ip: u64,
     time: u64,
     addr: u64,
     period: u64,
-    /// Where its raw data or record starts.
-    start: u32,
-    /// Or [`RECORD`].
-    stencil: u32,
 }
-
-const RECORD: u32 = u32::MAX;
 
 /// The contents of a row.
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +84,10 @@ impl Rows {
     /// The memory of all rows, bytes.
     #[inline]
     pub fn size(&self) -> usize {
-        self.heap.len() + size_of::<Row>() * self.rows.len()
+        self.heap.len() + size_of::<Fields>() * self.own.len() + size_of::<Row>() * self.rows.len()
     }
 
-    /// The memory of some rows, bytes.
+    /// The memory of some rows without their fields, bytes.
     pub fn size_of(&self, some: Range<usize>) -> usize {
         self.start(some.end) - self.start(some.start) + size_of::<Row>() * some.len()
     }
@@ -99,6 +115,13 @@ impl Rows {
         records.map(|(number, row)| (number, &self.heap[row.start as usize..self.start(number + 1)]))
     }
 
+    /// For a row that is a branch of a table: the numbers of its stencil and of the branch, and its time.
+    #[inline]
+    pub fn branch(&self, number: usize) -> Option<(usize, u32, u64)> {
+        let Row { key, stencil, branch, .. } = *self.rows.get(number)?;
+        (branch != NONE).then_some((stencil as usize, branch, key))
+    }
+
     /// The key of a row.
     #[inline]
     pub fn key(&self, number: usize) -> Option<u64> {
@@ -108,12 +131,19 @@ impl Rows {
     /// The contents of a row.
     #[inline]
     pub fn get(&self, number: usize) -> Option<Sampled<'_>> {
-        let Row { ip, time, addr, period, start, stencil, .. } = *self.rows.get(number)?;
+        let Row { key, start, stencil, own, branch } = *self.rows.get(number)?;
         let raw = &self.heap[start as usize..self.start(number + 1)];
-        Some(match stencil {
-            RECORD => Sampled::Record(raw),
-            stencil => Sampled::Alike(stencil as usize, TemplateFields { ip, time, addr, period, raw }),
-        })
+        if stencil == RECORD {
+            return Some(Sampled::Record(raw));
+        }
+        let fields = match self.own.get(own as usize) {
+            Some(&Fields { ip, time, addr, period }) => TemplateFields { ip, time, addr, period, raw },
+            None => {
+                let Branch { ip, addr, ref raw } = *self.branches.as_ref()?.get(branch)?;
+                TemplateFields { ip, time: key, addr, period: 1, raw }
+            }
+        };
+        Some(Sampled::Alike(stencil as usize, fields))
     }
 
     /// The bytes of a row that is a record.
@@ -165,7 +195,7 @@ impl Rows {
         let start = self.heap.len() as u32;
         write(&mut self.heap);
         if self.heap.len() > start as usize {
-            self.rows.push(Row { key, ip: 0, time: 0, addr: 0, period: 0, start, stencil: RECORD });
+            self.rows.push(Row { key, start, stencil: RECORD, own: NONE, branch: NONE });
         }
     }
 
@@ -173,12 +203,22 @@ impl Rows {
     #[inline(always)]
     pub fn push_alike(&mut self, key: u64, stencil: &Arc<Stencil>, fields: TemplateFields<'_, u32>) {
         let TemplateFields { ip, time, addr, period, raw } = fields;
-        let (start, stencil_number) = (self.heap.len(), self.stencil(stencil));
+        let (start, own, number) = (self.heap.len() as u32, self.own.len() as u32, self.stencil(stencil));
         self.heap.reserve(size_of_val(raw));
         for number in raw {
             self.heap.extend_from_slice(&stencil.endian().bytes_u32(*number));
         }
-        self.rows.push(Row { key, ip, time, addr, period, start: start as u32, stencil: stencil_number });
+        self.own.push(Fields { ip, time, addr, period });
+        self.rows.push(Row { key, start, stencil: number, own, branch: NONE });
+    }
+
+    /// Adds a sample of a stencil: a branch of the table, which all rows share, with period 1. Its time is
+    /// its key.
+    #[inline(always)]
+    pub fn push_branch(&mut self, key: u64, stencil: &Arc<Stencil>, (table, branch): (&Arc<Branches>, u32)) {
+        let (start, stencil) = (self.heap.len() as u32, self.stencil(stencil));
+        self.branches.get_or_insert_with(|| table.clone());
+        self.rows.push(Row { key, start, stencil, own: NONE, branch });
     }
 
     /// The number of a stencil, usually one of the last few, as events take turns.
@@ -198,7 +238,7 @@ impl Rows {
     #[must_use]
     pub fn empty(&self) -> Rows {
         let (rows, heap) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.heap.len()));
-        Rows { rows, stencils: Vec::new(), heap }
+        Rows { rows, own: Vec::with_capacity(self.own.len()), heap, ..Rows::default() }
     }
 
     /// Takes some rows out, keeps those after them, and drops those before them.
@@ -207,6 +247,7 @@ impl Rows {
         after.extend(self, some.end..self.count());
         let mut taken = std::mem::replace(self, after);
         taken.heap.truncate(taken.start(some.end));
+        taken.own.truncate(taken.own.len() - self.own.len());
         taken.rows.truncate(some.end);
         taken.rows.drain(..some.start);
         taken
@@ -234,14 +275,24 @@ impl Rows {
         let (start, moved) = (other.start(some.start), self.heap.len());
         self.heap.extend_from_slice(&other.heap[start..other.start(some.end)]);
         self.rows.reserve(some.len());
+        if self.branches.is_none() {
+            self.branches.clone_from(&other.branches);
+        }
         let mut last = (RECORD, RECORD);
         for row in &other.rows[some] {
+            let own = match other.own.get(row.own as usize) {
+                Some(fields) => {
+                    self.own.push(*fields);
+                    self.own.len() as u32 - 1
+                }
+                None => NONE,
+            };
             if row.stencil != last.0 {
                 let stencil = other.stencils.get(row.stencil as usize);
                 last = (row.stencil, stencil.map_or(RECORD, |stencil| self.stencil(stencil)));
             }
             let start = (row.start as usize - start + moved) as u32;
-            self.rows.push(Row { start, stencil: last.1, ..*row });
+            self.rows.push(Row { start, stencil: last.1, own, ..*row });
         }
     }
 
@@ -404,5 +455,34 @@ mod tests {
         assert_eq!([0, 1, 2].map(|number| written(&read, number)), expected[1..]);
         assert_eq!(rows.record_mut(0), None);
         assert_eq!(rows.record_mut(3), Some(&mut [1; 8][..]));
+    }
+
+    #[test]
+    fn branches_of_a_table_are_the_samples_that_they_stand_for_wherever_they_are_moved() {
+        let mut attr = Attr::default();
+        attr.sample_type = st::IP | st::TID | st::TIME | st::ADDR | st::PERIOD | st::RAW;
+        let (layout, endian) = (Layout::new(&attr), Endian::Big);
+        let sample = |time, ip, raw| {
+            let sample = NewSample { ip, time, addr: 7, period: 1, raw, ..NewSample::default() };
+            sample.build(&attr, endian).unwrap()
+        };
+        let stencil = Arc::new(Stencil::of(&sample(0, 0, &[0]), &layout, endian).unwrap());
+        let table = Arc::new(Branches::default());
+        let add = |ip, raw: u32| table.add(|| Branch { ip, addr: 7, raw: raw.to_be_bytes().into() }).unwrap();
+        let numbers = [add(3, 4), add(5, 6)];
+        let mut rows = Rows::default();
+        rows.push_branch(20, &stencil, (&table, numbers[1]));
+        let fields = TemplateFields { ip: 8, time: 9, addr: 7, period: 1, raw: &[1][..] };
+        rows.push_alike(21, &stencil, fields);
+        rows.push_branch(22, &stencil, (&table, numbers[0]));
+        let expected = [sample(20, 5, &[6]), sample(9, 8, &[1]), sample(22, 3, &[4])];
+        assert_eq!([0, 1, 2].map(|number| written(&rows, number)), expected);
+        let mut moved = Rows::default();
+        moved.push(1, |bytes| bytes.extend([1; 8]));
+        moved.extend(&rows, 1..3);
+        assert_eq!([1, 2].map(|number| written(&moved, number)), expected[1..]);
+        let branches = [0, 1, 2].map(|number| moved.branch(number));
+        assert_eq!(branches, [None, None, Some((0, numbers[0], 22))]);
+        assert_eq!(written(&Rows::from_bytes(&moved.to_bytes(2..3)), 0), expected[2]);
     }
 }

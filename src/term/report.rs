@@ -7,6 +7,7 @@ use clap::builder::styling::{AnsiColor, Style, Styles};
 use clap::{ArgAction, Args, ValueEnum};
 use perfx_format::read::Recording;
 use perfx_look::render::printable;
+use perfx_passes::DecodedTrace;
 use perfx_pipeline::{LISTED, Level, Read, Report, counted};
 
 use crate::io::streams::{are_given, stderr, stderr_is_terminal};
@@ -74,6 +75,11 @@ impl VerbosityArgs {
     /// Shows the reading progress on a terminal, until the bar is dropped, before any other output.
     pub(crate) fn progress(self, recording: &Recording) -> Bar {
         if self.shows_progress() { Bar::of(recording) } else { Bar::none() }
+    }
+
+    /// The same for the decoding of a trace.
+    pub(crate) fn progress_of_trace(self, trace: &DecodedTrace) -> Bar {
+        if self.shows_progress() { Bar::of_trace(trace.progress()) } else { Bar::none() }
     }
 
     pub(crate) fn shows_progress(self) -> bool {

@@ -496,7 +496,7 @@ fn the_progress_of_decoding_counts_the_bytes_of_the_trace() {
     for name in ["times", "cpus", "etm-cpus"] {
         let (apart, ids) = (Apart::default(), IdOptions::default());
         let passes: Vec<Box<dyn Pass>> = vec![Box::new(Itrace::calls(ids).apart(apart.clone()))];
-        let recording = Recording::open(&data(name)).unwrap();
+        let recording = Recording::open(data(name)).unwrap();
         let job = Job { recording, passes, threads: 1, temp_files: temp_files() };
         let (recording, _) = job.into_recording(OutputForm::File).unwrap();
         let mut decoded = DecodedTrace::new(&apart, recording);

@@ -7,7 +7,7 @@ use perfx_format::Layout;
 use perfx_format::record::aux::Auxtrace;
 use perfx_format::record::cpumode;
 use perfx_format::record::time::LAST_KEY;
-use perfx_format::sample::{FlowFlags, NewSample};
+use perfx_format::sample::{FlowFlags, NewSample, Stencil, TemplateFields};
 use perfx_samples::{Rows, Sampled};
 use perfx_trace::{Blocks, Event, Fault, Image as _, Space, Step};
 
@@ -18,6 +18,7 @@ use crate::itrace::flow::{Class, INTERRUPTED, depth_words, exception_flow, flow,
 use crate::itrace::losses::Counts;
 use crate::itrace::parts::{self, Entry, PartLog, SampleQueue};
 use crate::itrace::stacks::Stacks;
+use crate::itrace::templates::{TemplateKey, Templates};
 
 /// The decoding state of a buffer up to a position.
 #[derive(Clone)]
@@ -47,6 +48,7 @@ pub(super) struct Sampler<'c> {
     branch: Option<Taken>,
     /// The next exception.
     exception: Option<u16>,
+    templates: Templates,
     counts: Counts,
 }
 
@@ -107,6 +109,7 @@ impl<'c> Sampler<'c> {
             since: 0,
             branch: None,
             exception: None,
+            templates: Templates::default(),
             counts: Counts::default(),
         }
     }
@@ -121,6 +124,7 @@ impl<'c> Sampler<'c> {
         self.times.forget();
         // Another piece may use the same number for another thread.
         self.space = None;
+        self.templates.switch();
     }
 
     /// Ends a trace: with branch stacks, perf makes a sample of the instructions since the last one. It does
@@ -151,6 +155,7 @@ impl<'c> Sampler<'c> {
         let task = known.and_then(|Space(number)| recorded.tasks.get(number as usize)).copied();
         let unnamed = space.filter(|_| is_named).map(|Space(tid)| Task { tid, ..Task::UNKNOWN });
         self.task = task.or(unnamed).unwrap_or(Task::UNKNOWN);
+        self.templates.switch();
     }
 
     /// The sample of an instruction.
@@ -218,7 +223,11 @@ impl<'c> Sampler<'c> {
         let events = &self.context.events;
         if !matches!(events.clock, Clock::Virtual(_)) || self.times.is_known() {
             let (key, time) = self.time();
-            return made.push(key, |bytes| self.write(NewSample { time, ..sample }, sampled, bytes));
+            let sample = NewSample { time, ..sample };
+            if sampled == Kind::Branches && self.push_from_template(key, &sample, made) {
+                return;
+            }
+            return made.push(key, |bytes| self.write(sample, sampled, bytes));
         }
         let mut early = take(&mut self.early);
         early.push(sampled as u64, |bytes| self.write(sample, sampled, bytes));
@@ -226,6 +235,37 @@ impl<'c> Sampler<'c> {
         if self.early.size() > MOST_EARLY {
             self.release(made);
         }
+    }
+
+    /// Adds the sample of a branch, unless its fields have no fixed places.
+    #[inline(always)]
+    fn push_from_template(&mut self, key: u64, sample: &NewSample<'_>, made: &mut SampleQueue) -> bool {
+        let NewSample { ip, time, addr, period, raw, .. } = *sample;
+        let at = Kind::Branches as usize;
+        let template = (level(sample), raw.len());
+        if self.templates.lacks(at, template) {
+            self.find_template(at, template, sample);
+        }
+        let Some(stencil) = self.templates.last(at) else { return false };
+        // The samples of a table have the time by which they are sorted.
+        let shares = self.context.events.sampled.shares_branches() && time == key;
+        let number = shares.then(|| made.number(ip, addr, raw, self.context.endian)).flatten();
+        match number {
+            Some(number) => made.push_branch(key, stencil, number),
+            None => made.push_alike(key, stencil, TemplateFields { ip, time, addr, period, raw }),
+        }
+        true
+    }
+
+    #[cold]
+    fn find_template(&mut self, at: usize, key: TemplateKey, sample: &NewSample<'_>) {
+        let mut templates = take(&mut self.templates);
+        templates.set(at, (self.task, self.cpu), key, || {
+            let mut bytes = Vec::new();
+            self.write(*sample, Kind::Branches, &mut bytes);
+            Stencil::of(&bytes, &Layout::new(&self.event_of(Kind::Branches)?.attr), self.context.endian)
+        });
+        self.templates = templates;
     }
 
     /// The time by which a sample is sorted, and its own.
@@ -274,13 +314,11 @@ impl<'c> Sampler<'c> {
 
     fn write(&self, sample: NewSample<'_>, sampled: Kind, bytes: &mut Vec<u8>) {
         let Some(event) = self.event_of(sampled) else { return };
-        // An address that determines the CPU mode.
-        let code = if sample.ip != 0 { sample.ip } else { sample.addr };
         let is_instruction = sampled == Kind::Instructions;
         let branches = if is_instruction { self.stacks.branches() } else { Default::default() };
         let callchain = if is_instruction { self.stacks.chain(sample.ip) } else { Vec::new() };
         let sample = NewSample {
-            cpumode: if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER },
+            cpumode: level(&sample),
             pid: self.task.pid,
             tid: self.task.tid,
             id: event.ids.host,
@@ -409,6 +447,12 @@ impl<'c> Sampler<'c> {
             _ => {}
         }
     }
+}
+
+/// The CPU mode of a sample.
+fn level(sample: &NewSample<'_>) -> u16 {
+    let code = if sample.ip != 0 { sample.ip } else { sample.addr };
+    if code >= cpumode::KERNEL_START { cpumode::KERNEL } else { cpumode::USER }
 }
 
 impl parts::Sampler for Sampler<'_> {

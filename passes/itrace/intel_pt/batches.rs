@@ -24,6 +24,7 @@ pub(super) fn of(context: Arc<Context>, counts: Arc<Mutex<Counts>>) -> Batches {
         add_lost(&context, &mut merge)?;
         let clock = tracer.clock();
         tracer.decode(code, split(*threads, events.has_many()), &&replay, |part, made| {
+            context.progress.add(part.size);
             merge.release(if events.is_timed { clock.time(part.time) } else { 0 })?;
             merge.add(part, made)
         })?;
@@ -43,5 +44,5 @@ fn add_lost(context: &Context, merge: &mut Merge<'_>) -> Result<()> {
     for error in errors {
         made.push(error.time, |bytes| bytes.extend(lost(error, context.endian)));
     }
-    merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0 }, made)
+    merge.add(Part { buffer: usize::MAX, trace: usize::MAX, number: 0, time: 0, size: 0 }, made)
 }

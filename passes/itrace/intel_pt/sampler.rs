@@ -1,12 +1,9 @@
 //! Makes samples from a decoded buffer, as perf 7.3 does (tools/perf/util/intel-pt.c, intel-pt-decoder.c).
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::iter::once;
 use std::ops::Range;
-use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use perfx_auxtrace::{Change, Task};
 use perfx_format::pebs::Items;
 use perfx_format::record::aux::Auxtrace;
@@ -28,9 +25,10 @@ use super::period::PeriodState;
 use crate::itrace::events::Decoded;
 use crate::itrace::flow::{Class, INTERRUPTED, LEFT_GUEST, depth_words, flow, with_word};
 use crate::itrace::losses::Counts;
-use crate::itrace::parts::{self, Entry, PartLog, SampleQueue, SelectedBranches};
+use crate::itrace::parts::{self, Entry, PartLog, PathBranch, SampleQueue, SelectedBranches};
 use crate::itrace::recorded::History;
 use crate::itrace::stacks::Stacks;
+use crate::itrace::templates::{TemplateKey, Templates};
 
 /// The decoding state of a buffer up to a position.
 #[derive(Clone)]
@@ -90,18 +88,9 @@ pub(super) struct Sampler<'c> {
     /// Core cycles, if samples need them.
     cycles: Option<Cycles>,
     due: PeriodState,
-    /// For each kind, the template of its samples; `None` if their fields have no fixed places.
-    last: [Option<(TemplateKey, Option<Arc<Stencil>>)>; 3],
-    /// The templates of all threads.
-    stencils: HashMap<(Kinds, Task, TemplateKey), Option<Arc<Stencil>>, RandomState>,
+    templates: Templates,
     counts: Counts,
 }
-
-/// Samples of one event and task can share a template if the CPU mode and the size of raw data are equal.
-type TemplateKey = (u16, usize);
-
-/// Maximum number of templates.
-const MOST_STENCILS: usize = 1 << 10;
 
 /// A branch. Where tracing begins, it is from 0; where it ends, it is to 0.
 struct Taken {
@@ -175,8 +164,7 @@ impl<'c> Sampler<'c> {
             sampled: 0,
             cycles: events.cycles,
             due: PeriodState::new(period),
-            last: Default::default(),
-            stencils: HashMap::default(),
+            templates: Templates::default(),
             counts: Counts::default(),
         }
     }
@@ -238,7 +226,7 @@ impl<'c> Sampler<'c> {
         self.space = space;
         let task = space.and_then(|space| self.context.recorded.tasks.get(space.0 as usize));
         self.task = task.copied().unwrap_or(Task::UNKNOWN);
-        self.last = Default::default();
+        self.templates.switch();
         self.stacks.switch(self.task, space);
     }
 
@@ -347,12 +335,18 @@ impl<'c> Sampler<'c> {
         let path = blocks.path(all[at]);
         let after_lead = self.pending_tsc_after_lead.take();
         if self.has_samples(path.instructions.into()) {
-            if after_lead.is_none() && self.selects_some() && !self.stacks.are_kept() && !self.awaits_branch()
+            if after_lead.is_none()
+                && self.selects_branches()
+                && !self.stacks.are_kept()
+                && !self.awaits_branch()
             {
                 // All its branches have the current time.
                 let sampled = &self.events.sampled;
-                for &(from, to) in selected.of(all[at], blocks, |kind| sampled.selects(Class::of(kind))) {
-                    self.sample_branch(Taken::between(&blocks[from], blocks[to].start), made);
+                for branch in selected.of(all[at], blocks, |kind| sampled.selects(Class::of(kind))) {
+                    let PathBranch { from, next, to, kind, number } = branch;
+                    let (class, flow) = (Class::of(*kind), flow(*kind));
+                    let taken = Taken { from: *from, next: *next, to: *to, flags: 0, class, flow };
+                    self.sample_branch(taken, number, made);
                 }
                 return self.pass(path.instructions.into());
             }
@@ -398,7 +392,7 @@ impl<'c> Sampler<'c> {
 
     /// The number of steps before the next selected branch, and their instructions; 0 if samples depend on more.
     fn before_branch(&self, steps: &[Step], blocks: &Blocks) -> (usize, u64) {
-        if !self.selects_some() {
+        if !self.selects_branches() {
             return (0, 0);
         }
         let sampled = &self.events.sampled;
@@ -408,10 +402,11 @@ impl<'c> Sampler<'c> {
         (passed, steps[..passed].iter().map(|step| u64::from(step.count)).sum())
     }
 
-    /// True if all samples are of branches, and only of some.
-    fn selects_some(&self) -> bool {
+    /// True if all samples are of branches, without counts or code.
+    fn selects_branches(&self) -> bool {
         let sampled = &self.events.sampled;
-        (sampled.calls || sampled.returns) && self.due.period.is_none() && self.cycles.is_none()
+        let has_more = self.cycles.is_some() || sampled.extras.instructions;
+        sampled.branches.is_some() && self.due.period.is_none() && !has_more
     }
 
     /// True if the next branch changes the time, the cycles or the interrupt flag.
@@ -543,7 +538,7 @@ impl<'c> Sampler<'c> {
     ) {
         match self.events.sampled.has_history() {
             true => self.push_with_history(self.sample_with(fields, fields.ip, event), event, made),
-            false => self.push_from_template(kind, fields, event, made),
+            false => self.push_from_template(kind, fields, None, event, made),
         }
     }
 
@@ -706,13 +701,13 @@ impl<'c> Sampler<'c> {
     fn branch(&mut self, taken: Taken, made: &mut SampleQueue) {
         self.estimate(taken.from, taken.to, made);
         self.stacks.push(taken.from, taken.to, taken.flags);
-        self.sample_branch(taken, made);
+        self.sample_branch(taken, &mut None, made);
         self.toggled = self.toggled.filter(|(at, _)| *at > self.instructions);
     }
 
-    /// A sample of a branch, if it is selected.
+    /// A sample of a branch, if it is selected. `number` is that of the branch in no special state, if known.
     #[inline(always)]
-    fn sample_branch(&mut self, taken: Taken, made: &mut SampleQueue) {
+    fn sample_branch(&mut self, taken: Taken, number: &mut Option<u32>, made: &mut SampleQueue) {
         let Taken { from, next, to, class, flow, .. } = taken;
         let events = &self.events;
         let Some(event) = &events.sampled.branches else { return };
@@ -721,23 +716,34 @@ impl<'c> Sampler<'c> {
         }
         let fields = TemplateFields { ip: from, time: self.time, addr: to, period: 1, raw: &[] };
         if event.attr.sample_type & st::RAW == 0 {
-            return self.push_from_template(Kinds::Branches, fields, event, made);
+            return self.push_from_template(Kinds::Branches, fields, None, event, made);
+        }
+        // The samples of a table have the time by which they are sorted.
+        let shares = events.sampled.shares_branches() && (self.time == self.latest || !events.is_timed);
+        let state = if shares { self.state_flow(flow, self.instructions) } else { 0 };
+        let mut known = number.filter(|_| shares && state == 0);
+        if known.is_some() {
+            let raw = [0; 3];
+            let fields = TemplateFields { raw: &raw, ..fields };
+            return self.push_from_template(Kinds::Branches, fields, known, event, made);
         }
         let raw = self.raw(flow, next, Kinds::Branches, self.instructions);
-        self.push_from_template(
-            Kinds::Branches,
-            TemplateFields { raw: &self.raw_at(&raw, from), ..fields },
-            event,
-            made,
-        );
+        let raw = self.raw_at(&raw, from);
+        if shares {
+            known = made.number(from, to, &raw, self.context.endian);
+            *number = known.filter(|_| state == 0);
+        }
+        self.push_from_template(Kinds::Branches, TemplateFields { raw: &raw, ..fields }, known, event, made);
     }
 
     /// Adds a sample without history. It usually differs from the last one of its kind only in these fields.
+    /// `number` is that of a branch in the table.
     #[inline(always)]
     fn push_from_template(
         &mut self,
         kind: Kinds,
         fields: TemplateFields<'_, u32>,
+        number: Option<u32>,
         event: &Decoded,
         made: &mut SampleQueue,
     ) {
@@ -745,11 +751,12 @@ impl<'c> Sampler<'c> {
         let code = if fields.ip != 0 { fields.ip } else { fields.addr };
         let key = (self.level(code), fields.raw.len());
         let at = kind as usize;
-        if self.last[at].as_ref().is_none_or(|(last, _)| *last != key) {
-            self.last[at] = Some((key, self.stencil((kind, self.task, key), fields, code, event)));
+        if self.templates.lacks(at, key) {
+            self.find_template(at, key, fields, code, event);
         }
-        match &self.last[at] {
-            Some((_, Some(stencil))) => made.push_alike(self.key(), stencil, fields),
+        match (self.templates.last(at), number) {
+            (Some(stencil), Some(number)) => made.push_branch(self.key(), stencil, number),
+            (Some(stencil), None) => made.push_alike(self.key(), stencil, fields),
             _ => made.push(self.key(), |bytes| {
                 self.write(&self.sample_with(fields, code, event), &event.attr, bytes);
             }),
@@ -763,25 +770,21 @@ impl<'c> Sampler<'c> {
     }
 
     #[cold]
-    fn stencil(
+    fn find_template(
         &mut self,
-        key: (Kinds, Task, TemplateKey),
+        at: usize,
+        key: TemplateKey,
         fields: TemplateFields<'_, u32>,
         code: u64,
         event: &Decoded,
-    ) -> Option<Arc<Stencil>> {
-        if let Some(known) = self.stencils.get(&key) {
-            return known.clone();
-        }
-        if self.stencils.len() == MOST_STENCILS {
-            self.stencils.clear();
-        }
+    ) {
         let (attr, endian) = (&event.attr, self.context.endian);
-        let sample = self.sample_with(fields, code, event).build(attr, endian);
-        let stencil =
-            sample.and_then(|sample| Stencil::of(&sample, &Layout::new(attr), endian)).map(Arc::new);
-        self.stencils.insert(key, stencil.clone());
-        stencil
+        let mut templates = std::mem::take(&mut self.templates);
+        templates.set(at, (self.task, self.cpu), key, || {
+            let sample = self.sample_with(fields, code, event).build(attr, endian)?;
+            Stencil::of(&sample, &Layout::new(attr), endian)
+        });
+        self.templates = templates;
     }
 
     /// The flags of the state at this number of instructions: in a transaction (not for interrupts and where

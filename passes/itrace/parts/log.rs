@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use perfx_auxtrace::Part;
-use perfx_trace::{BlockId, Blocks, Event, Kind, PathId, Space, Step};
+use perfx_trace::{Block, BlockId, Blocks, Event, Kind, PathId, Space, Step};
 
 /// A decoded item.
 #[derive(Clone, Copy, Debug)]
@@ -42,18 +42,36 @@ pub(crate) struct PartLog {
 pub(crate) struct SelectedBranches {
     /// The range of each path in `branches`, by the path's number; `None` until it is looked up.
     of_paths: Vec<Option<Range<u32>>>,
-    /// A branch, and the block that it leads to.
-    branches: Vec<(BlockId, BlockId)>,
+    branches: Vec<PathBranch>,
+}
+
+/// A branch of a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathBranch {
+    pub(crate) from: u64,
+    /// The address after it.
+    pub(crate) next: u64,
+    pub(crate) to: u64,
+    pub(crate) kind: Kind,
+    /// Its number in the table of branches, if known.
+    pub(crate) number: Option<u32>,
+}
+
+impl PathBranch {
+    fn of(blocks: &Blocks, (from, to): (BlockId, BlockId)) -> PathBranch {
+        let Block { last, next, kind, .. } = blocks[from];
+        PathBranch { from: last, next, to: blocks[to].start, kind, number: None }
+    }
 }
 
 impl SelectedBranches {
-    /// The selected branches of a path, each with the block that it leads to.
+    /// The selected branches of a path.
     pub(crate) fn of(
         &mut self,
         id: PathId,
         blocks: &Blocks,
         is_selected: impl Fn(Kind) -> bool,
-    ) -> &[(BlockId, BlockId)] {
+    ) -> &mut [PathBranch] {
         let SelectedBranches { of_paths, branches } = self;
         if of_paths.len() <= id.index() {
             of_paths.resize(id.index() + 1, None);
@@ -61,10 +79,11 @@ impl SelectedBranches {
         let range = of_paths[id.index()].get_or_insert_with(|| {
             let taken = blocks.steps(id).iter().filter_map(|step| Some((step.block, step.to?)));
             let start = branches.len() as u32;
-            branches.extend(taken.filter(|(from, _)| is_selected(blocks[*from].kind)));
+            let selected = taken.filter(|(from, _)| is_selected(blocks[*from].kind));
+            branches.extend(selected.map(|ends| PathBranch::of(blocks, ends)));
             start..branches.len() as u32
         });
-        &branches[range.start as usize..range.end as usize]
+        &mut branches[range.start as usize..range.end as usize]
     }
 
     /// The numbers of paths and blocks become invalid.

@@ -175,7 +175,7 @@ mod tests {
         for number in 0..8 {
             let mut queue = SampleQueue::new(spill.clone());
             (0..EACH).for_each(|key| queue.push(key, |bytes| bytes.resize(bytes.len() + size, number as u8)));
-            merge.add(Part { buffer: 0, trace: 0, number, time: 0 }, queue).unwrap();
+            merge.add(Part { buffer: 0, trace: 0, number, time: 0, size: 0 }, queue).unwrap();
             merge.release(0).unwrap();
             assert!(merge.held <= HELD, "{}", merge.held);
         }

@@ -1,7 +1,10 @@
 //! Replays the logs of the parts of a buffer into samples in order: each sample depends on all that precedes
 //! it.
 
+use std::sync::Arc;
+
 use perfx_auxtrace::{Part, Work};
+use perfx_samples::Branches;
 use perfx_trace::{Blocks, Event, PathId, Point, Sink, Space, Step, each_step};
 
 use super::log::{Entry, PartLog, SelectedBranches};
@@ -22,12 +25,14 @@ pub(crate) trait Sampler: Send {
 pub(crate) struct SerialReplay<S> {
     buffers: Vec<Sequencer<S>>,
     spill: SpillFile,
+    /// The branches that samples refer to.
+    branches: Arc<Branches>,
 }
 
 impl<S: Sampler> SerialReplay<S> {
     /// `samplers` are the states at the beginnings of the buffers.
     pub(crate) fn new(samplers: impl Iterator<Item = S>, spill: SpillFile) -> SerialReplay<S> {
-        SerialReplay { buffers: samplers.map(Sequencer::new).collect(), spill }
+        SerialReplay { buffers: samplers.map(Sequencer::new).collect(), spill, branches: Arc::default() }
     }
 
     /// The counts of all buffers.
@@ -159,10 +164,11 @@ impl<'t, S: Sampler> Work for &'t SerialReplay<S> {
     type Done = SampleQueue;
 
     fn sink(&self) -> Logger<'t, S> {
-        let part = Part { buffer: 0, trace: 0, number: 0, time: 0 };
+        let part = Part { buffer: 0, trace: 0, number: 0, time: 0, size: 0 };
         let (entries, paths, events) = (Vec::new(), Vec::new(), Vec::new());
         let log = PartLog { part, entries, paths, events, selected: SelectedBranches::default() };
-        Logger { replay: self, log, made: SampleQueue::new(self.spill.clone()), time: 0, space: None }
+        let made = SampleQueue::with_table(self.spill.clone(), self.branches.clone());
+        Logger { replay: self, log, made, time: 0, space: None }
     }
 
     fn begin(&self, logger: &mut Logger<'t, S>, part: &Part) {

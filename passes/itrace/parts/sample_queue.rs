@@ -1,13 +1,15 @@
 //! Keeps the samples of a part, only some megabytes of them in memory: a trace without sync points is one
 //! part, and each of its bytes can stand for hundreds of branches.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::mem::take;
 use std::sync::Arc;
 
-use perfx_format::Error;
+use foldhash::fast::RandomState;
 use perfx_format::sample::{Stencil, TemplateFields};
+use perfx_format::{Endian, Error};
 use perfx_pipeline::Result;
-use perfx_samples::Rows;
+use perfx_samples::{Branch, Branches, Rows};
 
 use super::spill_file::{SpillFile, Stored};
 
@@ -23,11 +25,29 @@ pub(crate) struct SampleQueue {
     last: Rows,
     /// Set if chunks could not be stored.
     failed: Option<Error>,
+    branches: Numbered,
 }
+
+/// A table of branches that all threads share, and the numbers of those that this thread has added.
+#[derive(Default)]
+struct Numbered {
+    table: Arc<Branches>,
+    numbers: HashMap<(u64, u64, [u32; WORDS]), u32, RandomState>,
+}
+
+/// The number of words in the raw data of a branch of the table.
+const WORDS: usize = 3;
 
 impl SampleQueue {
     pub(crate) fn new(spill: SpillFile) -> SampleQueue {
-        SampleQueue { spill, stored: VecDeque::new(), last: Rows::default(), failed: None }
+        let (stored, last, branches) = Default::default();
+        SampleQueue { spill, stored, last, failed: None, branches }
+    }
+
+    /// An empty queue that shares the table with others.
+    pub(super) fn with_table(spill: SpillFile, table: Arc<Branches>) -> SampleQueue {
+        let branches = Numbered { table, ..Numbered::default() };
+        SampleQueue { branches, ..SampleQueue::new(spill) }
     }
 
     /// Adds the record that `write` appends, and the time by which it is sorted.
@@ -44,9 +64,31 @@ impl SampleQueue {
         self.make_room();
     }
 
-    /// Takes the samples; leaves an empty queue of the same capacity.
+    /// The number of a branch in the table; `None` if that is full.
+    #[inline]
+    pub(crate) fn number(&mut self, ip: u64, addr: u64, raw: &[u32], endian: Endian) -> Option<u32> {
+        let Numbered { table, numbers } = &mut self.branches;
+        let key = (ip, addr, <[u32; WORDS]>::try_from(raw).ok()?);
+        if let Some(&known) = numbers.get(&key) {
+            return Some(known);
+        }
+        let bytes = || raw.iter().flat_map(|word| endian.bytes_u32(*word)).collect();
+        let number = table.add(|| Branch { ip, addr, raw: bytes() })?;
+        numbers.insert(key, number);
+        Some(number)
+    }
+
+    /// Adds a branch of the table; its time is the key.
+    #[inline(always)]
+    pub(crate) fn push_branch(&mut self, key: u64, stencil: &Arc<Stencil>, number: u32) {
+        self.last.push_branch(key, stencil, (&self.branches.table, number));
+        self.make_room();
+    }
+
+    /// Takes the samples; leaves an empty queue of the same capacity, with the table.
     pub(super) fn take(&mut self) -> SampleQueue {
-        let next = SampleQueue { last: self.last.empty(), ..SampleQueue::new(self.spill.clone()) };
+        let (last, branches) = (self.last.empty(), take(&mut self.branches));
+        let next = SampleQueue { last, branches, ..SampleQueue::new(self.spill.clone()) };
         std::mem::replace(self, next)
     }
 
@@ -74,7 +116,7 @@ impl SampleQueue {
     pub(super) fn store_first(&mut self, first: &Rows) {
         let mut pieces = VecDeque::from(self.store(first));
         pieces.append(&mut self.stored);
-        let last = std::mem::take(&mut self.last);
+        let last = take(&mut self.last);
         pieces.extend(self.store(&last));
         self.stored = pieces;
     }
@@ -99,7 +141,7 @@ impl SampleQueue {
         }
         match self.stored.pop_front() {
             Some(stored) => Ok(self.spill.take(stored)?),
-            None => Ok(std::mem::take(&mut self.last)),
+            None => Ok(take(&mut self.last)),
         }
     }
 }

@@ -212,7 +212,10 @@ impl StackArgs {
         let pass = Itrace::calls(ids.clone());
         let Traced { mut recording, mut decoded, before } =
             Traced::new(recording, (pass, true), times.as_deref(), ids, threads, report)?;
-        let bar = self.verbosity.progress(&recording);
+        let bar = match &decoded {
+            Some(decoded) => self.verbosity.progress_of_trace(decoded),
+            None => self.verbosity.progress(&recording),
+        };
         let mut facts = Facts::survey(&mut recording, threads, true)?;
         facts.events.last_mut().into_iter().for_each(|event| *event = EventFacts::of_calls());
         let chosen = ChosenCalls { filter: &filter, times: times.as_deref(), watched };

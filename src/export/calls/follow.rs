@@ -140,11 +140,23 @@ impl<'f> Follower<'f> {
             known.push((event, thread.index()));
             thread.or_insert_with(|| Thread::new(runner));
         }
-        for (number, time) in part.seen {
-            let (event, thread) = &known[number as usize];
+        let mut seen = part.seen.into_iter().peekable();
+        while let Some((number, time)) = seen.next() {
+            let (event, at) = &known[number as usize];
+            let thread = &mut threads[*at];
             match event {
-                Event::Branch(branch) => threads[*thread].follow(branch, time, shared)?,
-                Event::Switch { leaves, .. } => threads[*thread].switch(time, *leaves),
+                Event::Branch(branch) => {
+                    if let Some(&(number, then)) = seen.peek()
+                        && let (Event::Branch(back), same) = &known[number as usize]
+                        && same == at
+                        && thread.calls_leaf((branch, time), (back, then), shared)?
+                    {
+                        seen.next();
+                        continue;
+                    }
+                    thread.follow(branch, time, shared)?;
+                }
+                Event::Switch { leaves, .. } => thread.switch(time, *leaves),
             }
         }
         shared.out.round();
@@ -264,6 +276,50 @@ impl Thread {
             self.turn(branch, !self.open.is_empty(), shared);
         }
         Ok(())
+    }
+
+    /// Most calls are of functions that call nothing. Follows a call and the next branch, with their times,
+    /// if that returns from it and nothing else happens; else does nothing and returns false.
+    fn calls_leaf(
+        &mut self,
+        (call, time): (&Branch<Place>, u64),
+        (back, then): (&Branch<Place>, u64),
+        shared: &mut Shared<'_>,
+    ) -> Result<bool> {
+        const EDGES: u32 = FlowFlags::BEGIN | FlowFlags::END;
+        let is_call = call.has(FlowFlags::CALL) && !call.has(EDGES);
+        let is_return = back.has(FlowFlags::RETURN) && !back.has(EDGES | FlowFlags::CALL);
+        let (Some(_), Some(place), Some(to)) = (call.from, call.to, back.to) else { return Ok(false) };
+        let is_back = back.address == call.behind && call.address != call.behind && !to.is_start;
+        let (Some(&Open { node, function, .. }), Some(current)) = (self.open.last(), &mut self.current)
+        else {
+            return Ok(false);
+        };
+        let group = |branch: &Branch<Place>| (branch.label, branch.is_chosen);
+        let is_same = (current.node, current.label, current.is_chosen) == (node, call.label, call.is_chosen);
+        let has_room = self.open.len() < MOST_OPEN && self.calls.has_room();
+        if !(is_call && is_return && is_back && is_same && group(call) == group(back) && has_room)
+            || function == UNTRACED
+            || !self.is_traced
+            || self.left.is_some()
+            || shared.slowest.is_some()
+        {
+            return Ok(false);
+        }
+        let begin = self.last.max(time);
+        let end = begin.max(then);
+        (self.last, self.cpu, self.is_chosen) = (end, back.cpu, back.is_chosen);
+        let node = shared.nodes.child(node, place.start)?;
+        let caller = Current { since: end, calls: 0, ..*current };
+        shared.out.add(std::mem::replace(current, caller), begin);
+        let called = Current { node, function: place.function, since: begin, calls: 1, ..caller };
+        shared.out.add(called, end);
+        if self.is_chosen && begin != u64::MAX && shared.out.has(begin) {
+            let ns = end - begin;
+            shared.out.lasted(node, Bucket::of(ns), Lasted::one(ns, 0));
+        }
+        self.calls.call_and_return(back.address);
+        Ok(true)
     }
 
     /// True if the place is in the innermost function.
@@ -467,8 +523,8 @@ pub(super) struct Out<'t> {
     stacks: Stacks,
     /// The weights of the first label without times, by node.
     of_nodes: Vec<Weight>,
-    /// The last durations of each node that are in one bucket.
-    lasted: Vec<Option<(Bucket, Lasted)>>,
+    /// The durations of each node that are 0, and the last ones that are in one other bucket.
+    lasted: Vec<(Lasted, Option<(Bucket, Lasted)>)>,
     /// The times of the first and the last change, if there is one.
     span: Option<Option<(Time, Time)>>,
 }
@@ -492,11 +548,12 @@ impl<'t> Out<'t> {
 
     fn lasted(&mut self, node: u32, bucket: Bucket, lasted: Lasted) {
         if self.lasted.len() <= node as usize {
-            self.lasted.resize(node as usize + 1, None);
+            self.lasted.resize(node as usize + 1, Default::default());
         }
         match &mut self.lasted[node as usize] {
-            Some((known, sum)) if *known == bucket => *sum += lasted,
-            last => {
+            (zero, _) if bucket == Bucket::of(0) => *zero += lasted,
+            (_, Some((known, sum))) if *known == bucket => *sum += lasted,
+            (_, last) => {
                 let before = last.replace((bucket, lasted));
                 before.into_iter().for_each(|(bucket, sum)| self.add_lasted(node, bucket, sum));
             }
@@ -539,7 +596,10 @@ impl<'t> Out<'t> {
 
     /// The stacks; their rows contain node numbers in place of stacks.
     fn done(mut self) -> Stacks {
-        for (node, last) in (0..).zip(std::mem::take(&mut self.lasted)) {
+        for (node, (zero, last)) in (0..).zip(std::mem::take(&mut self.lasted)) {
+            if zero != Lasted::default() {
+                self.add_lasted(node, Bucket::of(0), zero);
+            }
             last.into_iter().for_each(|(bucket, sum)| self.add_lasted(node, bucket, sum));
         }
         let (event, stacks) = (self.event, &mut self.stacks);
@@ -569,7 +629,7 @@ mod tests {
     /// A function has the addresses from a hundred times its number on.
     fn place(address: u64) -> Option<Place> {
         let (function, is_kernel) = ((address % 1_000_000 / 100) as u32, address >= 1_000_000);
-        let number = function + if is_kernel { 10_000 } else { 0 };
+        let number = function + if is_kernel { 100 } else { 0 };
         (address > 0).then_some(Place {
             function: number,
             start: number,
@@ -582,9 +642,16 @@ mod tests {
     /// Follows branches of a thread, one per ns, each with flags, source and target. Calls return to the
     /// address after the branch. Returns the calls and the time of each stack of functions.
     fn follow(branches: &[(u32, u64, u64)]) -> Map<Vec<u64>, (u64, u64)> {
+        let [pairs, singly] = [true, false].map(|in_pairs| follow_all(branches, in_pairs));
+        assert_eq!(pairs, singly, "{branches:?}");
+        pairs.0
+    }
+
+    /// The same and the durations, with a call and its return at once or one after the other.
+    fn follow_all(branches: &[(u32, u64, u64)], in_pairs: bool) -> (Map<Vec<u64>, (u64, u64)>, String) {
         let mut frames = StackTree::default();
-        for at in 0..20_000 {
-            let mode = if at >= 10_000 { KERNEL } else { USER };
+        for at in 0..200 {
+            let mode = if at >= 100 { KERNEL } else { USER };
             frames.frame(Frame { dso: None, at, mode, process: 0 }).unwrap();
         }
         let untraced = frames.frame(Frame::UNTRACED).unwrap();
@@ -592,7 +659,7 @@ mod tests {
         let mut shared = Shared { nodes: Nodes::default(), untraced, out, slowest: None };
         let runner = Runner { machine: Machine::Host, pid: 1, tid: 1, cpu: 0 };
         let mut thread = Thread::new(runner);
-        for (time, &(flags, from, to)) in (1000..).zip(branches) {
+        let branch = |(time, &(flags, from, to)): (u64, &(u32, u64, u64))| {
             let branch = Branch {
                 runner,
                 cpu: 0,
@@ -604,13 +671,25 @@ mod tests {
                 label: 0,
                 is_chosen: true,
             };
-            thread.follow(&branch, time, &mut shared).unwrap();
+            (branch, time)
+        };
+        let mut branches = (1000..).zip(branches).map(branch).peekable();
+        while let Some((branch, time)) = branches.next() {
+            if let Some((back, then)) = branches.peek().filter(|_| in_pairs)
+                && thread.calls_leaf((&branch, time), (back, *then), &mut shared).unwrap()
+            {
+                branches.next();
+            } else {
+                thread.follow(&branch, time, &mut shared).unwrap();
+            }
         }
         thread.stop(&mut shared);
         let (tree, numbers) = shared.nodes.into_tree(&frames).unwrap();
         let nodes: Vec<_> = tree.nodes().collect();
         let mut sums = Map::new();
-        for (row, weight) in shared.out.done().rows {
+        let done = shared.out.done();
+        let durations: Map<_, _> = done.durations.into_iter().collect();
+        for (row, weight) in done.rows {
             let (mut path, mut at) = (Vec::new(), numbers[row.stack as usize]);
             while at != StackTree::ROOT {
                 let frame = tree.frame_of(nodes[at as usize].1).unwrap();
@@ -620,7 +699,7 @@ mod tests {
             let sum: &mut (u64, u64) = sums.entry(path).or_default();
             *sum = (sum.0 + weight.samples, sum.1 + weight.period);
         }
-        sums
+        (sums, format!("{durations:?}"))
     }
 
     const BEGIN: u32 = FlowFlags::BRANCH | FlowFlags::BEGIN;
@@ -638,6 +717,38 @@ mod tests {
         let twice = [(CALL, 110, 200), (RETURN, 250, 111), (CALL, 120, 200), (RETURN, 250, 121)];
         let found = follow(&[&[(BEGIN, 0, 105)], &twice[..], &[(END, 130, 0)]].concat());
         assert_eq!(found, expected(&[(&[1], 0, 3), (&[1, 2], 2, 2), (&[1, 0], 1, 0)]));
+    }
+
+    #[test]
+    fn a_call_and_its_return_are_the_same_at_once_or_one_after_the_other() {
+        let mut random = 1_u64;
+        let mut next = |count: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % count
+        };
+        for _ in 0..200 {
+            let (mut open, mut branches) = (vec![101], vec![(BEGIN, 0, 101)]);
+            for _ in 0..60 {
+                let here = *open.last().unwrap_or(&101);
+                let to = 100 * (1 + next(4));
+                let (from, inside) = (here + next(5), to + 1 + next(20));
+                match next(10) {
+                    0 => branches.push((JUMP, from, [to, inside][next(2) as usize])),
+                    1 => branches.push((RETURN, from, inside)),
+                    2 => branches.extend([(END, from, 0), (BEGIN, 0, from)]),
+                    3..6 if open.len() > 1 => {
+                        open.pop();
+                        branches.push((RETURN, from, *open.last().unwrap_or(&101)));
+                    }
+                    _ => {
+                        branches.push((CALL, from, to));
+                        open.pop();
+                        open.extend([from + 1, to + 1]);
+                    }
+                }
+            }
+            follow(&branches);
+        }
     }
 
     #[test]
@@ -784,7 +895,7 @@ mod tests {
             (CALL, 120, 200),
         ]);
         let stacks: &[(&[u64], u64, u64)] =
-            &[(&[1], 0, 2), (&[1, 10_001], 1, 1), (&[1, 10_001, 10_002], 1, 1), (&[1, 2], 1, 0)];
+            &[(&[1], 0, 2), (&[1, 101], 1, 1), (&[1, 101, 102], 1, 1), (&[1, 2], 1, 0)];
         assert_eq!(found, expected(stacks));
         // Only the kernel is traced.
         let found = follow(&[
@@ -794,8 +905,7 @@ mod tests {
             (BEGIN, 0, kernel + 100),
             (END, kernel + 120, 0),
         ]);
-        let stacks: &[(&[u64], u64, u64)] =
-            &[(&[10_001], 2, 2), (&[10_001, 10_002], 1, 1), (&[10_001, 0], 1, 0)];
+        let stacks: &[(&[u64], u64, u64)] = &[(&[101], 2, 2), (&[101, 102], 1, 1), (&[101, 0], 1, 0)];
         assert_eq!(found, expected(stacks));
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use perfx_pipeline::Result;
 
+use super::recent::{Recent, key};
 use crate::chains::{StackTree, numbered};
 
 /// A frame that was called from the stack of its parent.
@@ -16,18 +17,15 @@ struct Node {
     frame: u32,
     /// The number of callers known when the node was added.
     depth: u32,
-    /// The frame and the node of the child that was looked up last.
-    last: (u32, u32),
 }
 
 #[derive(Default, Debug)]
 pub(super) struct Nodes {
     list: Vec<Node>,
     children: HashMap<(u32, u32), u32, RandomState>,
+    /// Some of the children that were looked up last, by parent and frame.
+    recent: Recent,
 }
-
-/// No frame has this number.
-const NONE: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// Deeper calls become siblings, so that pages with stacks stay usable.
 pub(super) const MOST_DEPTH: u32 = 1 << 10;
@@ -35,7 +33,7 @@ pub(super) const MOST_DEPTH: u32 = 1 << 10;
 impl Nodes {
     /// A new stack with one frame, whose callers are unknown.
     pub(super) fn root(&mut self, frame: u32) -> Result<u32> {
-        self.add(Node { parent: StackTree::ROOT, frame, depth: 0, last: NONE })
+        self.add(Node { parent: StackTree::ROOT, frame, depth: 0 })
     }
 
     fn add(&mut self, node: Node) -> Result<u32> {
@@ -45,25 +43,29 @@ impl Nodes {
     }
 
     /// The stack in which a frame was called from another one.
+    #[inline]
     pub(super) fn child(&mut self, parent: u32, frame: u32) -> Result<u32> {
-        let caller = self.list[parent as usize];
+        match self.recent.get(key(parent, frame)) {
+            Some(child) => Ok(child),
+            None => self.find_child(parent, frame),
+        }
+    }
+
+    fn find_child(&mut self, called_from: u32, frame: u32) -> Result<u32> {
+        let caller = self.list[called_from as usize];
         // Deep nodes have parents.
         let is_deep = caller.depth >= MOST_DEPTH;
-        let parent = if is_deep { caller.parent } else { parent };
-        let (last, child) = self.list[parent as usize].last;
-        if last == frame {
-            return Ok(child);
-        }
+        let parent = if is_deep { caller.parent } else { called_from };
         let child = match self.children.get(&(parent, frame)) {
             Some(&child) => child,
             None => {
                 let depth = if is_deep { caller.depth } else { caller.depth + 1 };
-                let child = self.add(Node { parent, frame, depth, last: NONE })?;
+                let child = self.add(Node { parent, frame, depth })?;
                 self.children.insert((parent, frame), child);
                 child
             }
         };
-        self.list[parent as usize].last = (frame, child);
+        self.recent.set(key(called_from, frame), child);
         Ok(child)
     }
 

@@ -12,6 +12,7 @@ use perfx_resolve::Facts;
 use perfx_samples::{Alike, IsSelected, Losses, Rows, SampleView, Sampled};
 
 use super::branch::{Branch, Event, Part, Runner};
+use super::recent::{self, Recent};
 use crate::chains::{At, Resolver, numbered};
 use crate::stacks::{Grouping, Label};
 
@@ -36,7 +37,10 @@ pub(super) struct Reader<'f> {
 pub(super) struct Known {
     /// The number of events.
     count: usize,
-    /// The numbers of branches since the last record that may change what they mean.
+    /// The numbers of branches since the last record that may change what they mean: of those of a table,
+    /// by their stencil and number there, and of others.
+    shared: HashMap<u64, u32, RandomState>,
+    recent: Recent,
     branches: HashMap<Key, u32, RandomState>,
     /// The number of batches with changes before them.
     changes: u32,
@@ -65,6 +69,23 @@ impl Known {
         numbered(self.count - 1)
     }
 
+    /// What addresses and threads mean may change.
+    fn forget_branches(&mut self) {
+        self.shared.clear();
+        self.recent.clear();
+        self.branches.clear();
+    }
+
+    /// The number of a branch of a table.
+    #[inline]
+    fn shared(&mut self, shared: u64) -> Option<u32> {
+        self.recent.get(shared).or_else(|| {
+            let number = *self.shared.get(&shared)?;
+            self.recent.set(shared, number);
+            Some(number)
+        })
+    }
+
     /// The number of a stencil.
     fn stencil(&mut self, stencil: &Arc<Stencil>) -> Result<u32> {
         let place = Arc::as_ptr(stencil).addr();
@@ -87,7 +108,7 @@ impl Reader<'_> {
             self.known = Known::default();
         }
         if std::mem::replace(&mut self.known.changes, changes) != changes {
-            self.known.branches.clear();
+            self.known.forget_branches();
         }
         let mut part = Part { reader: self.number, is_anew, ..Part::default() };
         let (mut losses, mut bytes) = (Losses::default(), Vec::new());
@@ -96,18 +117,29 @@ impl Reader<'_> {
         let stencils = rows.stencils().iter().map(|stencil| self.known.stencil(stencil));
         let stencils: Vec<u32> = stencils.collect::<Result<_>>()?;
         for number in 0..rows.count() {
+            let mut shared = None;
+            if let Some((stencil, branch, time)) = rows.branch(number) {
+                let equal = recent::key(stencils[stencil], branch);
+                if let Some(known) = self.known.shared(equal) {
+                    part.seen.push((known, time));
+                    continue;
+                }
+                shared = Some(equal);
+            }
             let mut own;
             let mut key = None;
             let known = match rows.get(number) {
                 Some(Sampled::Alike(stencil, fields)) => {
-                    let (flags, behind) = meaning(fields.raw, endian);
-                    let alike_in = u64::from(stencils[stencil]) << 32 | u64::from(flags.0);
-                    let equal = (alike_in, fields.ip, fields.addr, behind);
-                    if let Some(&known) = self.known.branches.get(&equal) {
-                        part.seen.push((known, fields.time));
-                        continue;
+                    if shared.is_none() {
+                        let (flags, behind) = meaning(fields.raw, endian);
+                        let alike_in = u64::from(stencils[stencil]) << 32 | u64::from(flags.0);
+                        let equal = (alike_in, fields.ip, fields.addr, behind);
+                        if let Some(&known) = self.known.branches.get(&equal) {
+                            part.seen.push((known, fields.time));
+                            continue;
+                        }
+                        key = Some(equal);
                     }
-                    key = Some(equal);
                     let alike = &mut alike[stencil];
                     alike
                         .iter_mut()
@@ -123,7 +155,7 @@ impl Reader<'_> {
                         continue;
                     }
                     if is_change(&record) {
-                        self.known.branches.clear();
+                        self.known.forget_branches();
                         continue;
                     }
                     own = Alike::of(record, layouts, facts);
@@ -176,8 +208,13 @@ impl Reader<'_> {
             let number = self.known.add(Event::Branch(branch), &mut part)?;
             part.seen.push((number, time));
             // A selection may depend on the time.
-            if let Some(key) = key.filter(|_| is_timed && self.is_selected.is_none()) {
-                self.known.branches.insert(key, number);
+            if is_timed && self.is_selected.is_none() {
+                if let Some(shared) = shared {
+                    self.known.shared.insert(shared, number);
+                }
+                if let Some(key) = key {
+                    self.known.branches.insert(key, number);
+                }
             }
         }
         if !part.events.is_empty() {
