@@ -221,7 +221,9 @@ impl Finder {
         search.wanted?;
         let folder = self.places.system_root.join("proc").join(pid.to_string()).join("map_files");
         let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-        let is_mapping = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|target| target == path);
+        let is_mapping = |link: &PathBuf| {
+            std::fs::read_link(link).is_ok_and(|target| without_deleted(&target) == without_deleted(path))
+        };
         let links: BTreeSet<PathBuf> = entries.filter(is_mapping).collect();
         links.into_iter().find_map(|link| search.accept(Source::MapFiles(pid), read(link, None)))
     }

@@ -10,6 +10,7 @@ use perfx_resolve::FileArgs;
 
 use crate::args::usage;
 use crate::io::output::{Existing, NewFiles, Rules, Target, folder};
+use crate::io::source::Source;
 use crate::term::report::VerbosityArgs;
 
 /// Name the functions in a table of build-ids and offsets, for tables without symbols
@@ -46,7 +47,8 @@ impl Symbolize {
     pub(crate) fn run(&self) -> Result<u8> {
         let ids = self.files.clone().options().map_err(usage)?;
         let existing = Existing::forced(self.force);
-        let rules = Rules { inputs: &[], existing, folders: false, in_place: false };
+        let inputs: Vec<Source> = self.tables.iter().cloned().map(Source::Path).collect();
+        let rules = Rules { inputs: &inputs, existing, folders: false, in_place: false };
         rules.check(&Target::at(self.output.clone()))?;
         let mut places = Unnamed::default();
         self.tables.iter().try_for_each(|table| places.read(table))?;

@@ -64,29 +64,32 @@ struct SameFiles {
 }
 
 impl SameFiles {
-    fn begin_recording(&mut self) {
+    /// Forgets the files of the last recording; `ids` are those of the next one.
+    fn begin_recording(&mut self, ids: impl Iterator<Item = BuildId>) {
         self.own.clear();
-        self.used.clear();
+        self.used = ids.filter_map(|id| self.by_id.get(&id)).cloned().collect();
     }
 
-    /// The key of a file: that of its build-id, else of its name with any version, unless the recording has that
-    /// file, too. `build` is the build-id if the recording has several builds of the path.
+    /// The key of a file: that of the build-id in an earlier recording; else the name of the first file with this
+    /// name and any version, unless this recording has that file, too. `build` is the build-id if the recording
+    /// has several builds of the path.
     fn key(&mut self, path: &[u8], id: Option<BuildId>, build: Option<BuildId>) -> Vec<u8> {
         let own = (path.to_vec(), build);
         if let Some(key) = self.own.get(&own) {
             return key.clone();
         }
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        let any = self.by_name.entry(without_version(name).to_vec()).or_insert_with(|| name.to_vec());
-        let by_name = match build {
-            _ if !self.used.contains(any) => any.clone(),
-            Some(build) if self.used.contains(name) => path_of_build(name, build),
-            _ => name.to_vec(),
-        };
-        let key = match id {
-            Some(id) => self.by_id.entry(id).or_insert(by_name).clone(),
-            None => by_name,
-        };
+        let key = id.and_then(|id| self.by_id.get(&id)).cloned().unwrap_or_else(|| {
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+            let any = self.by_name.entry(without_version(name).to_vec()).or_insert_with(|| name.to_vec());
+            match build {
+                _ if !self.used.contains(any) => any.clone(),
+                Some(build) if self.used.contains(name) => path_of_build(name, build),
+                _ => name.to_vec(),
+            }
+        });
+        if let Some(id) = id {
+            self.by_id.entry(id).or_insert_with(|| key.clone());
+        }
         self.own.insert(own, key.clone());
         self.used.insert(key.clone());
         key
@@ -102,9 +105,13 @@ fn path_of_build(path: &[u8], id: BuildId) -> Vec<u8> {
 /// The paths with several build-ids in a recording, such as those of a program that was built again meanwhile.
 fn rebuilt(facts: &Facts) -> HashSet<&[u8]> {
     let mut first: HashMap<&[u8], BuildId> = HashMap::new();
-    let dsos = facts.spaces.dsos().iter();
-    let ids = dsos.filter_map(|(dso, _)| Some((dso_name(dso), facts.ids.get(dso)?)));
-    ids.filter(|&(name, id)| *first.entry(name).or_insert(id) != id).map(|(name, _)| name).collect()
+    let others = ids_of(facts).filter(|&(name, id)| *first.entry(name).or_insert(id) != id);
+    others.map(|(name, _)| name).collect()
+}
+
+/// The path and the build-id of each file that has one.
+fn ids_of(facts: &Facts) -> impl Iterator<Item = (&[u8], BuildId)> {
+    facts.spaces.dsos().iter().filter_map(|(dso, _)| Some((dso_name(dso), facts.ids.get(dso)?)))
 }
 
 /// The name of a file up to its version: `libssl` of `libssl.so.3` and `libssl-1.1.so`, `nginx` of `nginx-1.25`.
@@ -158,7 +165,9 @@ impl NamedStacks {
         let mut of_frames = vec![Vec::new(); stacks.tree.frames().len()];
         let mut seen = HashSet::new();
         let compares = self.same_files.is_some();
-        self.same_files.iter_mut().for_each(SameFiles::begin_recording);
+        if let Some(same) = &mut self.same_files {
+            same.begin_recording(ids_of(search.facts).map(|(_, id)| id));
+        }
         let rebuilt = rebuilt(search.facts);
         let named = stacks.name_frames(search, |number, frame, name| {
             let place = match frame.mode {
@@ -287,7 +296,7 @@ impl NamedStacks {
         }
         let mut repeated = vec![false; self.nodes.len()];
         let mut on_path = vec![0_u32; self.functions.len()];
-        // The nodes on the path, each with its next sibling.
+        // From the outermost node to the current one.
         let mut path: Vec<u32> = Vec::new();
         let mut next = first_root;
         loop {
@@ -415,7 +424,7 @@ pub(crate) mod tests {
                 ["server-1.0", "libssl.so.1.1", "libc.so.6"],
             ),
         ] {
-            same.begin_recording();
+            same.begin_recording(files.iter().filter_map(|&(_, id)| id));
             for ((path, id), expected) in files.into_iter().zip(expected) {
                 assert_eq!(
                     String::from_utf8(same.key(path.as_bytes(), id, None)).unwrap(),
@@ -434,8 +443,11 @@ pub(crate) mod tests {
             String::from_utf8(same.key(b"/bin/server", id, id)).unwrap()
         };
         assert_eq!([1, 2, 1].map(|byte| key(&mut same, byte)), ["server", "server (02020202)", "server"]);
-        same.begin_recording();
-        // The second recording has one of them, and a newer one.
-        assert_eq!([2, 3].map(|byte| key(&mut same, byte)), ["server (02020202)", "server"]);
+        // The second recording has a newer one, which is sampled first, and one of them.
+        same.begin_recording([3, 2].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
+        assert_eq!([3, 2].map(|byte| key(&mut same, byte)), ["server", "server (02020202)"]);
+        // As the first one, but for the order.
+        same.begin_recording([4, 1].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
+        assert_eq!([4, 1].map(|byte| key(&mut same, byte)), ["server (04040404)", "server"]);
     }
 }

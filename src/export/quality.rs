@@ -106,8 +106,10 @@ impl Select for OneOf {
     fn on_thread(&self) -> IsSelected<'_> {
         let mut seen = 0;
         Box::new(move |_: SampleView<'_>| {
+            // The first one, too: a batch of large samples has few.
+            let is_selected = seen % self.0 == 0;
             seen += 1;
-            seen % self.0 == 0
+            is_selected
         })
     }
 

@@ -8,7 +8,7 @@ use symbols::{Image, ImageFile};
 
 use crate::dumps::PerfMaps;
 use crate::ids::recorded_on;
-use crate::naming::{Images, Search};
+use crate::naming::{Images, Search, listed};
 
 /// The kind of names of a DSO.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +115,9 @@ impl<'s> Explainer<'s> {
         let mut why = None;
         for pid in self.search.facts.jit_processes() {
             match self.maps.open(pid) {
+                Ok((text, place)) if listed(&text, pid, self.search.endian).is_empty() => {
+                    why = why.or_else(|| Some(format!("{} has no functions", place.display())));
+                }
                 Ok((_, place)) => return Explanation::named(NamedBy::Symbols, place.display().to_string()),
                 Err(reason) => why = why.or(Some(reason)),
             }

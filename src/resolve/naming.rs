@@ -253,6 +253,9 @@ impl Named {
             line += &format!(" ({} of {})", count(named), counted(all, "sample", "samples"));
         }
         report.say(Level::Info, line);
+        if u128::from(named) * 10 < u128::from(all) * 9 {
+            report.say(Level::Info, "perfx list dsos shows why names are missing, and what finds them");
+        }
         self.without.iter().for_each(|name| report.say(Level::Detail, format!("no symbols: {name}")));
         self.say_reasons(report);
     }
@@ -564,7 +567,7 @@ impl NameSource<'_> {
     }
 }
 
-fn listed(text: &[u8], pid: u32, endian: Endian) -> Symbols {
+pub(crate) fn listed(text: &[u8], pid: u32, endian: Endian) -> Symbols {
     let header = Header { endian, machine: 0, is_of_v8: false, pid, time: 0, flags: 0 };
     let functions = Functions::of_perf_map(text, header);
     let symbol = |function: &perfx_jit::Function<'_>| Symbol {

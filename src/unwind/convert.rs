@@ -399,7 +399,12 @@ impl Rewrite for Convert {
         }
         if *cut > 0 {
             let chains = counted(*cut, "call chain ends", "call chains end");
-            report.say(Level::Info, format!("{chains} with the recorded part of the stack"));
+            report.say(
+                Level::Info,
+                format!(
+                    "{chains} with the recorded part of the stack (record more: --call-graph dwarf,65528)"
+                ),
+            );
         }
         if *broken > 0 {
             let chains = counted(*broken, "call chain ends", "call chains end");

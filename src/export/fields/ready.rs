@@ -233,7 +233,7 @@ pub static READY: [Ready; 6] = [
                 ..SPAN
             },
         ],
-        record: "-e kmem:kmalloc,kmem:kmem_cache_alloc",
+        record: "-e kmem:kmalloc,kmem:kmem_cache_alloc,kmem:mm_page_alloc",
         is_of_others: false,
     },
 ];
