@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use perfx_export::data_quality;
+use perfx_format::read::Recording;
+use perfx_passes::IdOptions;
 use serde_json::Value as Json;
 
 use crate::parse::{Contents, Order, records};
@@ -671,6 +674,14 @@ fn files_without_names_are_listed_with_their_share_of_the_samples() {
     let Some(root) = workloads() else { return };
     let named = perfx(args!["doctor", "--root", root, Fixture::new("recorded/fp.p61.data").path]).text();
     assert!(!named.contains("burn"), "{named}");
+}
+
+/// Of a recording with so few samples in each batch that the one to examine would be after them, none was.
+#[test]
+fn the_first_sample_of_each_batch_is_examined() {
+    let mut recording = Recording::open(&Fixture::new("recorded/fp.p61.data").path).unwrap();
+    let (quality, _) = data_quality(&mut recording, &IdOptions::default(), 1, 1).unwrap();
+    assert_eq!(quality.chains, 1);
 }
 
 /// 21 of 100 chains were called sound, like the file.

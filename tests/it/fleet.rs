@@ -205,6 +205,17 @@ fn pyarrow_reads_a_folder_where_no_date_is_known() {
     assert!(ran.text().contains("web1") && ran.text().contains("6000"), "{}", ran.text());
 }
 
+/// The table was replaced by its names.
+#[test]
+fn a_table_is_not_overwritten_by_its_own_names() {
+    let folder = temp();
+    let table = folder.path().join("places.parquet");
+    fs::write(&table, "PAR1").unwrap();
+    let ran = perfx(args!["symbolize", table, "-o", table, "-f"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("is the input itself"), "{ran:?}");
+    assert_eq!(fs::read(&table).unwrap(), b"PAR1");
+}
+
 #[test]
 fn a_folder_of_tables_without_symbols_is_named_afterwards() {
     let Some(python) = python("duckdb, pyarrow") else { return };

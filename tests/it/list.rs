@@ -175,3 +175,14 @@ fn the_lists_of_several_recordings_add_up() {
         assert_eq!(found.len(), sums(found).len(), "{list}: a row stands twice");
     }
 }
+
+/// It was listed as the source of all names.
+#[test]
+fn an_empty_perf_map_is_no_source_of_names() {
+    let folder = temp();
+    fs::create_dir(folder.path().join("tmp")).unwrap();
+    fs::write(folder.path().join("tmp/perf-24758.map"), "").unwrap();
+    let recording = Fixture::new("jit/node.data").path;
+    let ran = perfx(args!["list", "dsos", "--foreign", "--root", folder.path(), recording]);
+    assert!(ran.stderr.contains("tmp/perf-24758.map has no functions; what helps: "), "{}", ran.stderr);
+}
