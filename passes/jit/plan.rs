@@ -268,10 +268,10 @@ impl<'r> Planner<'r> {
         }
         if damage.unfinished > 0 {
             let line = format!(
-                "{shown}: its last record is incomplete ({})",
+                "{shown}: its last record is incomplete ({}), so functions may be missing",
                 counted(damage.unfinished, "byte", "bytes")
             );
-            self.plan.report.say(Level::Detail, line);
+            self.plan.report.say(Level::Info, line);
         }
         if damage.unknown > 0 {
             let records = counted(damage.unknown, "record", "records");

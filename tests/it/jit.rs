@@ -14,7 +14,7 @@ use perfx_format::record::cpumode;
 use perfx_format::write::RecordingWriter;
 use perfx_format::{Attr, Endian, Event, Feature, Inode, MappedFile, Mmap2, RecordType, sample_type as st};
 use perfx_passes::parse_chain;
-use perfx_pipeline::OutputForm;
+use perfx_pipeline::{Level, OutputForm};
 
 use crate::args;
 use crate::examples::examples;
@@ -332,6 +332,12 @@ fn only_damaged_parts_of_a_dump_are_lost() {
             assert!(len < 1 << 20, "{at}: images of {len} bytes");
         }
     }
+    // Functions that the dump had after its end were missing without a word.
+    let lines = inject(&whole[..whole.len() - 4]).unwrap().0.report.lines;
+    let is_reported = |(level, line): &(Level, String)| {
+        *level == Level::Info && line.contains("its last record is incomplete (")
+    };
+    assert!(lines.iter().any(is_reported), "{lines:?}");
 }
 
 /// The functions of a dump: time, address, name, and the code or the new address.
