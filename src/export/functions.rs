@@ -83,7 +83,7 @@ impl SameFiles {
             let any = self.by_name.entry(without_version(name).to_vec()).or_insert_with(|| name.to_vec());
             match build {
                 _ if !self.used.contains(any) => any.clone(),
-                Some(build) if self.used.contains(name) => path_of_build(name, build),
+                Some(build) if self.used.contains(name) => path_of_build(name, &build.to_string()),
                 _ => name.to_vec(),
             }
         });
@@ -96,10 +96,9 @@ impl SameFiles {
     }
 }
 
-/// The path of a file with the first digits of its build-id.
-fn path_of_build(path: &[u8], id: BuildId) -> Vec<u8> {
-    let id = id.to_string();
-    [path, format!(" ({})", id.get(..8).unwrap_or(&id)).as_bytes()].concat()
+/// The path of a file with its build-id, or the first digits of that.
+fn path_of_build(path: &[u8], id: &str) -> Vec<u8> {
+    [path, format!(" ({id})").as_bytes()].concat()
 }
 
 /// The paths with several build-ids in a recording, such as those of a program that was built again meanwhile.
@@ -181,9 +180,13 @@ impl NamedStacks {
                     search.facts.ids.get(dso)
                 });
                 let build = id.filter(|_| rebuilt.contains(&**dso));
-                let path = build.map_or_else(|| dso.to_vec(), |id| path_of_build(dso, id));
+                let id_of_build = build.map(|id| id.to_string());
+                let path_with = |digits: usize| match &id_of_build {
+                    Some(id) => path_of_build(dso, id.get(..digits).unwrap_or(id)),
+                    None => dso.to_vec(),
+                };
                 let key = match &mut self.same_files {
-                    None => path.clone(),
+                    None => path_with(usize::MAX),
                     Some(_) if place == CodePlace::Jit => b"JIT code".to_vec(),
                     Some(same) => same.key(dso, id, build),
                 };
@@ -191,7 +194,7 @@ impl NamedStacks {
                 let number = file.index() as u32;
                 let file = file.or_default();
                 if file.path.is_empty() {
-                    file.path = String::from_utf8_lossy(&path).into_owned();
+                    file.path = String::from_utf8_lossy(&path_with(8)).into_owned();
                 }
                 seen.insert((number, dso.to_vec()));
                 number
@@ -438,16 +441,17 @@ pub(crate) mod tests {
     #[test]
     fn two_builds_in_one_recording_are_two_files() {
         let mut same = SameFiles::default();
+        let other = |byte: u8| format!("server ({})", format!("{byte:02}").repeat(20));
         let key = |same: &mut SameFiles, byte| {
             let id = BuildId::new(&[byte; 20]);
             String::from_utf8(same.key(b"/bin/server", id, id)).unwrap()
         };
-        assert_eq!([1, 2, 1].map(|byte| key(&mut same, byte)), ["server", "server (02020202)", "server"]);
+        assert_eq!([1, 2, 1].map(|byte| key(&mut same, byte)), ["server", other(2).as_str(), "server"]);
         // The second recording has a newer one, which is sampled first, and one of them.
         same.begin_recording([3, 2].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
-        assert_eq!([3, 2].map(|byte| key(&mut same, byte)), ["server", "server (02020202)"]);
+        assert_eq!([3, 2].map(|byte| key(&mut same, byte)), ["server", other(2).as_str()]);
         // As the first one, but for the order.
         same.begin_recording([4, 1].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
-        assert_eq!([4, 1].map(|byte| key(&mut same, byte)), ["server (04040404)", "server"]);
+        assert_eq!([4, 1].map(|byte| key(&mut same, byte)), [other(4).as_str(), "server"]);
     }
 }

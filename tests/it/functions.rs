@@ -32,9 +32,13 @@ fn number(value: &Json) -> u64 {
     value.as_u64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap())
 }
 
-/// A DSO in the form common to both: memory without a file is named after its JIT map, in two ways.
+/// A DSO in the form common to both: memory without a file is named after its JIT map, in two ways. perf has one
+/// name for two builds of a program.
 fn short(dso: &str) -> String {
     let last = dso.rsplit('/').next().unwrap();
+    let build = last.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+    let is_id = |id: &str| id.len() == 8 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let last = build.filter(|(_, id)| is_id(id)).map_or(last, |(name, _)| name);
     let is_map = dso.starts_with("[JIT] tid") || last.starts_with("perf-") && last.ends_with(".map");
     if is_map { "anon".to_owned() } else { last.to_owned() }
 }
