@@ -9,7 +9,6 @@ mod follow;
 mod functions;
 mod nodes;
 mod read;
-mod recent;
 mod watched;
 
 use std::ops::Range;

@@ -16,6 +16,8 @@ use perfx_pipeline::{Context as _, Error, Result};
 use perfx_resolve::{Facts, Frame, FrameCache};
 use perfx_samples::SampleView;
 
+use crate::recent::{Recent, key};
+
 /// Distinct stacks as a tree: a node is a frame called from the stack of its parent.
 #[derive(Clone, Default, Debug)]
 pub struct StackTree {
@@ -111,12 +113,6 @@ pub(crate) fn numbered(index: usize) -> Result<u32> {
     number.context("the recording has more than 4 billion distinct stacks; filter it first")
 }
 
-/// The capacity of the cache of nodes, a power of two.
-const RECENT: usize = 1 << 12;
-
-/// No frame has the largest number.
-const NO_NODE: (u32, u32, u32) = (0, u32::MAX, 0);
-
 pub(crate) struct Resolver<'f> {
     facts: &'f Facts,
     unmapped: bool,
@@ -130,8 +126,8 @@ pub(crate) struct Resolver<'f> {
     callers: Vec<u32>,
     /// The frames of the previous stack with their nodes, outermost first.
     previous: Vec<(u32, u32)>,
-    /// Nodes that were added or found lately, after their parents and frames: most samples are in few places.
-    recent: Box<[(u32, u32, u32)]>,
+    /// Recent nodes by parent and frame: most samples are in few places.
+    recent: Recent,
     /// Memory for a chain that is not in its sample.
     buffer: Vec<u8>,
 }
@@ -176,7 +172,7 @@ impl<'f> Resolver<'f> {
             last: Callers::default(),
             callers: Vec::new(),
             previous: Vec::new(),
-            recent: vec![NO_NODE; RECENT].into(),
+            recent: Recent::default(),
             buffer: Vec::new(),
         }
     }
@@ -186,7 +182,7 @@ impl<'f> Resolver<'f> {
         self.lowest.clear();
         self.last = Callers::default();
         self.previous.clear();
-        self.recent.fill(NO_NODE);
+        self.recent.clear();
         std::mem::take(&mut self.tree)
     }
 
@@ -197,11 +193,15 @@ impl<'f> Resolver<'f> {
         self.previous.truncate(shared);
         let mut stack = self.previous.last().map_or(StackTree::ROOT, |&(_, node)| node);
         for &frame in self.chain.iter().rev().skip(shared) {
-            let recent = &mut self.recent[(stack.wrapping_mul(31) ^ frame) as usize % RECENT];
-            if (recent.0, recent.1) != (stack, frame) {
-                *recent = (stack, frame, self.tree.child(stack, frame)?);
-            }
-            stack = recent.2;
+            let place = key(stack, frame);
+            stack = match self.recent.get(place) {
+                Some(node) => node,
+                None => {
+                    let node = self.tree.child(stack, frame)?;
+                    self.recent.set(place, node);
+                    node
+                }
+            };
             self.previous.push((frame, stack));
         }
         Ok(stack)

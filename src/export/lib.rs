@@ -34,6 +34,7 @@ pub mod pprof;
 mod quality;
 mod ranges;
 pub mod ranking;
+mod recent;
 mod shown;
 mod sorted;
 mod stacks;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use perfx_pipeline::Result;
 
-use super::recent::{Recent, key};
 use crate::chains::{StackTree, numbered};
+use crate::recent::{Recent, key};
 
 /// A frame that was called from the stack of its parent.
 #[derive(Clone, Copy, Debug)]

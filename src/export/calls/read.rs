@@ -12,8 +12,8 @@ use perfx_resolve::Facts;
 use perfx_samples::{Alike, IsSelected, Losses, Rows, SampleView, Sampled};
 
 use super::branch::{Branch, Event, Part, Runner};
-use super::recent::{self, Recent};
 use crate::chains::{At, Resolver, numbered};
+use crate::recent::{self, Recent};
 use crate::stacks::{Grouping, Label};
 
 /// Reads branches on one thread.
@@ -69,7 +69,7 @@ impl Known {
         numbered(self.count - 1)
     }
 
-    /// What addresses and threads mean may change.
+    /// The same addresses and threads may have another meaning from here on.
     fn forget_branches(&mut self) {
         self.shared.clear();
         self.recent.clear();

@@ -2,7 +2,7 @@
 
 /// Numbers by key, each in the only place where it can be: a newer one takes the place of an older one.
 #[derive(Debug)]
-pub(super) struct Recent(Box<[(u64, u32)]>);
+pub(crate) struct Recent(Box<[(u64, u32)]>);
 
 const BITS: u32 = 12;
 
@@ -22,24 +22,24 @@ impl Recent {
     }
 
     #[inline]
-    pub(super) fn get(&self, key: u64) -> Option<u32> {
+    pub(crate) fn get(&self, key: u64) -> Option<u32> {
         let (known, number) = self.0[Recent::place(key)];
         (known == key).then_some(number)
     }
 
     #[inline]
-    pub(super) fn set(&mut self, key: u64, number: u32) {
+    pub(crate) fn set(&mut self, key: u64, number: u32) {
         self.0[Recent::place(key)] = (key, number);
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.fill(NONE);
     }
 }
 
 /// The key of two numbers.
 #[inline]
-pub(super) fn key(one: u32, other: u32) -> u64 {
+pub(crate) fn key(one: u32, other: u32) -> u64 {
     u64::from(one) << 32 | u64::from(other)
 }
 
