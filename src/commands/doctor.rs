@@ -412,24 +412,22 @@ fn text(diagnosis: &Diagnosis, notes: bool) -> String {
 }
 
 fn missing_text(code: &[MissingCode]) -> String {
-    if code.is_empty() {
-        return String::new();
-    }
-    let title = "  missing code, with the share of the trace that needs it and the option that finds it\n";
-    code.iter().fold(title.to_owned(), |text, code| text + &printable(&code.text()) + "\n")
+    let title = "missing code, with the share of the trace that needs it and the option that finds it";
+    titled(title, code.iter().map(MissingCode::text))
 }
 
 fn unnamed_text(dsos: &[Unnamed]) -> String {
-    if dsos.is_empty() {
-        return String::new();
-    }
     let line = |Unnamed { name, samples, of_samples, why, help }: &Unnamed| {
         let help = help.as_ref().map_or_else(String::new, |help| format!(": {help}"));
-        let text = format!("    {}  {} ({why}){help}", percent(*samples, *of_samples), name.0.escape_ascii());
-        printable(&text).to_string() + "\n"
+        format!("    {}  {} ({why}){help}", percent(*samples, *of_samples), name.0.escape_ascii())
     };
-    let title = "  missing names, with the share of the samples and what finds them\n";
-    dsos.iter().map(line).fold(title.to_owned(), |text, line| text + &line)
+    titled("missing names, with the share of the samples and what finds them", dsos.iter().map(line))
+}
+
+/// Lines below a title; nothing without lines.
+fn titled(title: &str, lines: impl Iterator<Item = String>) -> String {
+    let text: String = lines.map(|line| printable(&line) + "\n").collect();
+    if text.is_empty() { text } else { format!("  {title}\n{text}") }
 }
 
 /// perf's reactions, if worth mentioning, and the repair command, in one line; may be empty.

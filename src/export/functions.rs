@@ -175,11 +175,12 @@ impl NamedStacks {
                 _ => CodePlace::User,
             };
             let file = name.dso.as_ref().map(|dso| {
-                let id = frame.dso.and_then(|number| {
+                let is_rebuilt = rebuilt.contains(&**dso);
+                let id = frame.dso.filter(|_| compares || is_rebuilt).and_then(|number| {
                     let (dso, _) = search.facts.spaces.dsos().get(number as usize)?;
                     search.facts.ids.get(dso)
                 });
-                let build = id.filter(|_| rebuilt.contains(&**dso));
+                let build = id.filter(|_| is_rebuilt);
                 let id_of_build = build.map(|id| id.to_string());
                 let path_with = |digits: usize| match &id_of_build {
                     Some(id) => path_of_build(dso, id.get(..digits).unwrap_or(id)),
@@ -450,7 +451,7 @@ pub(crate) mod tests {
         // The second recording has a newer one, which is sampled first, and one of them.
         same.begin_recording([3, 2].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
         assert_eq!([3, 2].map(|byte| key(&mut same, byte)), ["server", other(2).as_str()]);
-        // As the first one, but for the order.
+        // A newer one again, sampled before the one that the first recording has, too.
         same.begin_recording([4, 1].into_iter().filter_map(|byte| BuildId::new(&[byte; 20])));
         assert_eq!([4, 1].map(|byte| key(&mut same, byte)), [other(4).as_str(), "server"]);
     }

@@ -52,7 +52,7 @@ impl AddAssign for Weight {
 pub struct Grouping {
     /// The name of the thread.
     pub comm: bool,
-    /// As the name, the last one of the process's main thread, so that a process has one name.
+    /// The last name of the process's main thread instead, so that a process has one name.
     pub main: bool,
     /// The process.
     pub pid: bool,
@@ -219,6 +219,11 @@ impl Stacks {
     pub(crate) fn seen(&mut self, event: u32, times: Option<(Time, Time)>) {
         let all = self.times.entry(event).or_default();
         *all = spanning(*all, times);
+    }
+
+    /// True if some samples have a period: those of decoded calls have one if the trace has times.
+    pub fn have_periods(&self) -> bool {
+        self.rows.values().any(|weight| weight.period > 0)
     }
 
     pub(crate) fn add(&mut self, row: Row, weight: Weight) {

@@ -87,7 +87,7 @@ impl Folded {
                 Unit::Samples => Count::Samples,
             };
             // Calls that took no time are left out, unless the trace has no times at all.
-            let is_timed = self.trace.itrace && stacks.rows.values().any(|weight| weight.period > 0);
+            let is_timed = self.trace.itrace && stacks.have_periods();
             let counts = |row: &Row, weight: &Weight| match count {
                 _ if only.is_some_and(|only| only != row.event) => None,
                 Count::Period if is_timed => Some(weight.period).filter(|ns| *ns > 0),

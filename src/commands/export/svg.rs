@@ -58,7 +58,7 @@ impl Svg {
         self.by.say(&facts, &stacks, &mut report);
         found.say(&mut report);
         // Calls that took no time are left out, unless the trace has no times at all.
-        if self.trace.itrace && stacks.rows.values().any(|weight| weight.period > 0) {
+        if self.trace.itrace && stacks.have_periods() {
             stacks.rows.retain(|_, weight| weight.period > 0);
         }
         let sampled = stacks.sampled(&facts);
