@@ -31,7 +31,7 @@ pub struct BuildIds {
 pub struct BuildIdsOptions {
     /// Include all mapped DSOs, not only those that samples hit.
     pub all: bool,
-    /// Leave the records as they are, and only set the feature.
+    /// Set only the feature; the records stay unchanged.
     pub feature_only: bool,
     /// The sources of ids.
     pub ids: IdOptions,

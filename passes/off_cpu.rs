@@ -94,7 +94,7 @@ struct MeasureAway {
     switched_out: SwitchedOut,
     measured: u64,
     preempted: u64,
-    /// How often a task left its CPU twice without a return in between.
+    /// The number of times that a task left its CPU twice without a return in between.
     again: u64,
 }
 

@@ -91,7 +91,8 @@ impl Strip {
         Strip { follows_itrace: true, ..Strip::recorded() }
     }
 
-    /// The same for any recording. Of one without decoded events, it keeps or leaves out all samples.
+    /// Accepts recordings without decoded events, too; `keeps_undecoded` is true to keep all their samples, and
+    /// false to leave them out.
     #[must_use]
     pub fn of_any(self, keeps_undecoded: bool) -> Strip {
         Strip { must_find: false, keeps_undecoded, ..self }

@@ -59,7 +59,7 @@ pub(super) struct Span {
     pub(super) end: OrderKey,
 }
 
-/// How many ancestors' mappings are looked up. An exec begins with empty memory, so few matter.
+/// Maximum number of ancestors whose mappings are looked up. Few matter, because an exec empties the memory.
 const GENERATIONS: usize = 64;
 
 pub(super) struct Lineage {

@@ -31,9 +31,9 @@ impl PassOptions for ReindexAux {
 
 struct AuxRecords {
     add: bool,
-    /// Those of the main file, in file order.
+    /// The AUXTRACE records of the main file, in file order.
     there: Vec<AuxtraceEntry>,
-    /// How many a directory's other files have; an index cannot list them until all are in one file.
+    /// The number in the other files of a directory; an index cannot list them until all are in one file.
     elsewhere: u64,
 }
 

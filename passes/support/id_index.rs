@@ -154,7 +154,7 @@ impl IndexFacts {
     }
 
     /// Moves records to the right place: before the first AUXTRACE_INFO, but after the attrs of their ids.
-    /// Returns how many, and where added ids go if there is no index.
+    /// Returns the number of moved records, and the place for added ids if there is no index.
     pub(crate) fn put_in_order(&mut self) -> (u64, Option<Slot>) {
         let attrs = self.late.last().map(|(origin, _)| *origin);
         let early = |origin: Origin| attrs.is_some_and(|attrs| origin.is_before(attrs));

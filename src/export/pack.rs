@@ -21,7 +21,7 @@ pub struct SymbolFiles {
     pub maps: BTreeMap<u32, Bytes>,
     /// DSOs and maps without a usable file, and the reason.
     pub missing: BTreeSet<(Vec<u8>, String)>,
-    /// How many of these have no build-id in the recording.
+    /// The number of these without a build-id in the recording.
     pub without_id: u64,
 }
 

@@ -140,7 +140,7 @@ impl<'f> SampledEvents<'f> {
         if each_is_one && !self.is_time(event) { "samples".into() } else { self.what(event) }
     }
 
-    /// What an event counts: `ns`, or the event without its PMU and modifiers.
+    /// The unit of an event: `ns`, or the event without its PMU and modifiers.
     fn what(&self, event: u32) -> Cow<'f, str> {
         match self.is_time(event) {
             true => "ns".into(),

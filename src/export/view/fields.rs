@@ -117,7 +117,7 @@ impl Field {
         matches!(self, Addr | DataSrc | Weight | Cpu | Iregs | PhysAddr)
     }
 
-    /// Whether an event has the field. With `decoded`, hardware events have flags as raw data. As in perf, the
+    /// True if an event has the field. With `decoded`, hardware events have flags as raw data. As in perf, the
     /// `first` event of its group decides for all.
     fn is_of(self, (event, first): (&Event, &Event), options: &ViewOptions) -> bool {
         let ViewOptions { fields, decoded, like_perf, has_trace, .. } = options;
@@ -220,7 +220,7 @@ impl Group {
     }
 }
 
-/// What perf takes from the events of each group to show all of them.
+/// Properties of each group of events that decide in perf how all of them are shown.
 pub(super) struct Groups<'e> {
     first: [Option<&'e Event>; Group::ALL.len()],
     /// True if an event has call chains.
